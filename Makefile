@@ -101,7 +101,7 @@ bench: install ## Measure: log(), the store, recovery, curves, and the peers (ea
 migration: install ## Write a catalog migration for changed tables: make migration m="what changed"
 	$(BIN)/python -m resources.catalog.migrate "$(m)"
 
-screenshots: install $(DAGSTER_HOME)/dagster.yaml ## Take the pictures in docs/images again (needs chromium)
+screenshots: install $(DAGSTER_HOME)/dagster.yaml ## Take the pictures in docs/images again (needs chromium-headless-shell)
 	$(BIN)/python -m docs.screenshots
 
 clean: ## Remove the virtual environment and caches; your runs in .halving stay

@@ -6,11 +6,13 @@ from typing import Any
 import dagster as dg
 
 from assets.events import GROUP, Materialized, asset_link, expected_failures
-from assets.reports import log_report
+from assets.reports import cost_metadata, log_report
 from assets.sweeps import SWEEPS
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.evaluation.report import EvaluationReport, load_report
+from resources.registry.by_hand import Decided
+from resources.registry.events import what_happened
 from resources.registry.promotion import promote_winner
 
 
@@ -35,6 +37,31 @@ def promoted(context: Any, backend: Backend, sweep: str) -> Materialized:
     return _materialized(row, report)
 
 
+def log_decision(context: Any, decided: Decided) -> None:
+    """Log what was decided about a version, as an observation of the sweep's partition; a version that a client registered has none."""
+    row, event = decided.row, decided.event
+    if event is None:
+        context.log.info(f"model {row.model} {row.version} is {row.stage} already: nothing was changed")
+        return
+    context.log.info(f"model {row.model} {row.version} is {row.stage}; {event.actor}: {what_happened(event)}")
+    context.log_event(
+        dg.AssetObservation(
+            "promoted_checkpoint",
+            partition=row.sweep,
+            description=what_happened(event),
+            metadata={
+                "model": row.model,
+                "version": row.version,
+                "stage": row.stage,
+                "kind": event.kind,
+                "by": event.actor,
+                "note": event.note or "",
+                "report": event.report or "",
+            },
+        )
+    )
+
+
 def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialized:
     sweep, winner = report.data["sweep"], report.data["winner"]
     return Materialized(
@@ -51,6 +78,7 @@ def _materialized(row: ModelVersionRow, report: EvaluationReport) -> Materialize
             "framework": row.framework,
             "input_schema": dg.MetadataValue.json(row.input_schema),
             "output_schema": dg.MetadataValue.json(row.output_schema),
+            **cost_metadata(report.data),
             "trial": asset_link("trial", winner["key"]),
             "report": asset_link("evaluation_report", sweep),
         },

@@ -1,6 +1,7 @@
 """``dataset_snapshot``: immutable content; each snapshot is a partition, for example ``digits@0123456789abcdef``."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -14,6 +15,7 @@ from resources.datasets.diff import compare
 from resources.datasets.known_snapshots import Snapshot, list_snapshots
 from resources.datasets.snapshots import manifest_before
 from resources.datasets.statistics import all_columns
+from resources.features.wanted import joined_views
 from resources.sweep_spec.dataset import DatasetSource
 
 _SHOWN = ("bytes", "splits", "target", "schema_sha256", "source", "transform_sha256", "digest")
@@ -26,6 +28,17 @@ dataset_snapshot = dg.AssetSpec(
     partitions_def=DATASETS,
     kinds={"arrow", "dvc"},
 )
+
+
+def snapshots_below(views: Sequence[dg.AssetsDefinition], specs: Path = Path("sweeps")) -> dg.AssetSpec:
+    """``dataset_snapshot`` with an edge from each of the feature views that a spec in a folder of the project joins to labels.
+
+    The asset is one for all datasets, so the graph says that snapshots are made of these views, not which ones; and any days of a view may
+    be in one. An event has exactly what is in a snapshot (:func:`materialized_snapshot`).
+    """
+    there, days = {view.key for view in views}, dg.AllPartitionMapping()
+    keys = [asset_key(view) for view in joined_views(specs)]
+    return dataset_snapshot.replace_attributes(deps=[dg.AssetDep(key, partition_mapping=days) for key in keys if key in there])
 
 
 @dg.multi_asset_check(

@@ -1,6 +1,6 @@
 """``evaluation_report``: a sweep's winner on the test split, with the gates before promotion as blocking checks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -10,15 +10,9 @@ from assets.sweeps import SWEEPS
 from assets.trials import log_new_rungs
 from resources.backend import Backend
 from resources.evaluation.report import EvaluationReport
-from resources.registry.gates import Gate
+from resources.registry.gates.verdict import PASS, Verdict, overall
 from resources.registry.promotion import evaluate
-
-GATES = {
-    "finite_metrics": "Every test metric is a finite number.",
-    "lineage_complete": "The winner's run record, code, checkpoint and snapshot are all there.",
-    "within_bounds": "The winner's metrics are within the spec's bounds.",
-    "not_worse_than_champion": "The gate metric is not worse than the champion's, on the same rows, by more than the margin.",
-}
+from resources.sweep_spec.gates import KINDS
 
 
 @dg.asset(
@@ -27,7 +21,7 @@ GATES = {
     deps=["trial"],
     partitions_def=SWEEPS,
     check_specs=[
-        dg.AssetCheckSpec(name, asset="evaluation_report", description=description, blocking=True) for name, description in GATES.items()
+        dg.AssetCheckSpec(name, asset="evaluation_report", description=description, blocking=True) for name, description in KINDS.items()
     ],
     kinds={"plotly"},
 )
@@ -35,25 +29,69 @@ def evaluation_report(context: dg.AssetExecutionContext, backend: Backend) -> dg
     """Evaluate the sweep's winner and check the gates."""
     log_new_rungs(context, backend, context.partition_key)
     with expected_failures():
-        report, gates = evaluate(backend, context.partition_key)
-    checks = [dg.AssetCheckResult(passed=gate.passed, check_name=gate.name, metadata={"reason": gate.reason}) for gate in gates]
+        report, verdicts = evaluate(backend, context.partition_key)
+    checks = [
+        dg.AssetCheckResult(passed=passed, check_name=name, metadata=metadata)
+        for name, passed, metadata in (_check(name, verdicts) for name in KINDS)
+    ]
+    context.log_event(observed_cost(report))
     return materialized_report(report).result(checks)
 
 
-def log_report(context: Any, report: EvaluationReport, gates: Sequence[Gate]) -> None:
+def log_report(context: Any, report: EvaluationReport, verdicts: Sequence[Verdict]) -> None:
     """Materialize a report with its gates as its checks, from a step of a job or of another asset."""
     context.log_event(materialized_report(report).event())
-    for gate in gates:
+    context.log_event(observed_cost(report))
+    for name, passed, metadata in (_check(name, verdicts) for name in KINDS):
         context.log_event(
             dg.AssetCheckEvaluation(
-                check_name=gate.name,
+                check_name=name,
                 asset_key=dg.AssetKey("evaluation_report"),
-                passed=gate.passed,
-                metadata={"reason": dg.MetadataValue.text(gate.reason)},
+                passed=passed,
+                metadata=metadata,
                 blocking=True,
                 partition=report.data["sweep"],
             )
         )
+
+
+def _check(name: str, verdicts: Sequence[Verdict]) -> tuple[str, bool, dict[str, dg.MetadataValue]]:
+    """One check for all gates of a kind, because Dagster wants to know all checks beforehand; of several the worst says how it ended."""
+    own = [verdict for verdict in verdicts if verdict.name == name]
+    if not own:
+        return name, True, {"outcome": dg.MetadataValue.text(PASS), "reason": dg.MetadataValue.text("the spec has no gate of this kind")}
+    outcome = overall(own)
+    leading = next(verdict for verdict in own if verdict.outcome == outcome)
+    metadata: dict[str, dg.MetadataValue] = {
+        "outcome": dg.MetadataValue.text(outcome),
+        "reason": dg.MetadataValue.text("; ".join(verdict.reason for verdict in own if verdict.outcome == outcome)),
+    }
+    metadata |= {
+        field: dg.MetadataValue.float(value)
+        for field in ("figure", "threshold", "low", "high")
+        if (value := getattr(leading, field)) is not None
+    }
+    if leading.needed is not None:
+        metadata["rows_that_would_settle_it"] = dg.MetadataValue.int(leading.needed)
+    if leading.needed_seeds is not None:
+        metadata["seeds_that_would_settle_it"] = dg.MetadataValue.int(leading.needed_seeds)
+    if len(own) > 1:
+        metadata["gates"] = dg.MetadataValue.json([verdict.as_dict() for verdict in own])
+    return name, outcome == PASS, metadata
+
+
+def observed_cost(report: EvaluationReport) -> dg.AssetObservation:
+    """What a sweep cost, as an observation of its partition, which was materialized before it had cost anything."""
+    return dg.AssetObservation("sweep", partition=report.data["sweep"], metadata=cost_metadata(report.data))
+
+
+def cost_metadata(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report says that its sweep cost; nothing where it is from before it said so."""
+    cost = report.get("cost")
+    if cost is None:
+        return {}
+    figures = {name: cost[name] for name in ("gpu_hours", "saved", "lost", "evaluation")}
+    return {"cost": cost["cost"], "cost_in_words": cost["text"], **{f"cost/{name}": value for name, value in figures.items()}}
 
 
 def materialized_report(report: EvaluationReport) -> Materialized:
@@ -72,6 +110,7 @@ def materialized_report(report: EvaluationReport) -> Materialized:
             "champion": data["champion"]["version"] if data["champion"] else "(none yet)",
             "epochs_trained": summary["epochs_trained"],
             "epochs_saved": summary["epochs_full"] - summary["epochs_trained"],
+            **cost_metadata(data),
             "gpu_seconds": summary["gpu_seconds"],
             "gpu_seconds_saved": summary["gpu_seconds_saved"],
             "snapshot": asset_link("dataset_snapshot", data["snapshot"]["key"]),

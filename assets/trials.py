@@ -6,9 +6,11 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import select
 
-from assets.events import GROUP, Materialized, add_partitions, asset_link, expected_failures
+from assets.events import GROUP, Materialized, add_partitions, asset_link, expected_failures, page_link
+from halving.rerun.verdict import Verdict
+from resources.analysis.costs.prices import load_prices
 from resources.backend import Backend
-from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
+from resources.catalog import AttemptRow, Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.evaluation.report import report_path
@@ -34,10 +36,10 @@ TRIALS = dg.DynamicPartitionsDefinition(name="trials")
 def trial(context: dg.AssetExecutionContext, backend: Backend) -> Iterator[dg.MaterializeResult[Any]]:
     """Run the attempt that a sensor launched, until the trial pauses, ends or fails."""
     sweep_id, number = parse_trial_key(context.partition_key)
-    scheduler = make_scheduler(backend, sweep_id)
+    scheduler, attempt = make_scheduler(backend, sweep_id), int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None
     runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
     with expected_failures():
-        assignment = scheduler.claim(number, worker_name(), attempt=int(context.run.tags.get(ATTEMPT_LABEL, 0)) or None)
+        assignment = scheduler.claim(number, worker_name(), attempt=attempt)
     decision = runner.run(assignment, lambda changed: log_trial(context, backend, changed))
     if isinstance(decision, Retry | Fail):
         error_text = trial_row(backend, sweep_id, number).error or "no reason was recorded"
@@ -70,6 +72,27 @@ def observed_trial(key: str, row: TrialRow) -> dg.AssetObservation:
     return dg.AssetObservation("trial", partition=key, metadata=metadata)
 
 
+def observed_rerun(verdict: Verdict) -> dg.AssetObservation | None:
+    """The verdict on a rerun as an observation of the recorded trial's partition; None of a run that is no trial."""
+    if not verdict.trial:
+        return None
+    project, _, key = verdict.rerun_of.partition("/")
+    first = verdict.first_difference
+    metadata: dict[str, Any] = {
+        "rerun": verdict.verdict,
+        "run": verdict.run,
+        "points": verdict.points,
+        "weights_equal": "not compared" if verdict.weights_equal is None else verdict.weights_equal,
+        "weights": verdict.weights[1] or "(none saved)",
+        "differing_factors": [str(one) for one in verdict.factors],
+        "not_compared": verdict.not_compared,
+        **page_link("runs", project, verdict.run),
+    }
+    if first is not None:
+        metadata |= {"first_difference": first.as_dict()}
+    return dg.AssetObservation("trial", partition=key, metadata=metadata, description=f"A rerun came out {verdict.verdict}.")
+
+
 def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | None = None) -> None:
     """Materialize the rung results that were not logged yet: those of one trial, or of a whole sweep after a crash.
 
@@ -81,13 +104,16 @@ def log_new_rungs(context: Any, backend: Backend, sweep_id: str, number: int | N
         query = query if number is None else query.where(RungResultRow.trial == number)
         results = list(session.scalars(query.order_by(RungResultRow.reached_at)))
         trials = {result.trial: session.get_one(TrialRow, (sweep_id, result.trial)) for result in results}
+        tried = {(result.trial, result.attempt) for result in results}
+        attempts = {key: session.get_one(AttemptRow, (sweep_id, *key)) for key in tried}
     spec = stored_spec(row.spec)
     # Opening the sweep added the partitions of the spec's trials; those that it was extended by are added here.
     if extended := {trial_key(sweep_id, result.trial) for result in results if result.trial >= spec.max_trials}:
         add_partitions(context, TRIALS, sorted(extended))
     for result in results:
         if result.value is not None:
-            rung = materialized_rung(row, spec, trials[result.trial], result, backend.store.address(report_path(sweep_id)))
+            attempt, page = attempts[result.trial, result.attempt], backend.store.address(report_path(sweep_id))
+            rung = materialized_rung(row, spec, trials[result.trial], attempt, result, page)
             context.log_event(rung.event())
             context.log.info(
                 f"{rung.partition}: {spec.objective.metric} {result.value:.4f} after {result.epochs} epochs "
@@ -106,8 +132,10 @@ _DECISIONS = {
 }
 
 
-def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, result: RungResultRow, report: str) -> Materialized:
-    """A rung's result as a materialization of the trial's partition."""
+def materialized_rung(
+    row: SweepRow, spec: SweepSpec, trial_row: TrialRow, attempt: AttemptRow, result: RungResultRow, report: str
+) -> Materialized:
+    """A rung's result as a materialization of the trial's partition; ``attempt`` is the one that reached it."""
     return Materialized(
         "trial",
         partition=trial_key(row.id, result.trial),
@@ -122,8 +150,14 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             "decision": _DECISIONS[result.decision],
             **{f"param/{name}": value for name, value in trial_row.params.items()},
             "attempt": result.attempt,
+            **(
+                {"final_seed": trial_row.final, "trained_on": ", ".join(spec.final.on)}
+                if spec.final and trial_row.final is not None
+                else {}
+            ),
             "seconds": round(result.seconds, 3),
-            "gpu_seconds": round(result.seconds * spec.resources.gpus, 3),
+            "cost": round(_cost(attempt, result.seconds), 6),
+            "gpu_seconds": round(result.seconds * attempt.nodes * attempt.gpus, 3),
             "checkpoint": result.checkpoint,
             "snapshot": row.snapshot,
             "commit": row.commit or "(no git)",
@@ -131,8 +165,14 @@ def materialized_rung(row: SweepRow, spec: SweepSpec, trial_row: TrialRow, resul
             "report": asset_link("evaluation_report", row.id),
             "report_page": dg.MetadataValue.path(report),
         },
-        page=("runs", spec.name, trial_key(row.id, result.trial)),
+        page=("runs", row.project, trial_key(row.id, result.trial)),
     )
+
+
+def _cost(attempt: AttemptRow, seconds: float) -> float:
+    """What so many seconds of an attempt cost, by the prices in force."""
+    rate = load_prices().node_hour(gpus=attempt.gpus, cpus=attempt.cpus, gpu_type=attempt.gpu_type, spot=bool(attempt.spot))
+    return seconds / 3600 * attempt.nodes * rate
 
 
 def trial_row(backend: Backend, sweep: str, number: int) -> TrialRow:

@@ -8,4 +8,5 @@ CHECKPOINT_GB = 0.1
 KEPT_DAYS = 30  # of points at full resolution
 LOG_STREAMS = 1  # of a pod's stdout and stderr that say anything
 SLOTS = 64  # of one job
-S3_ANSWER = 0.02  # seconds for a request, of which compaction makes one after another
+S3_ANSWER = 0.02  # seconds for a request
+SWEEP = 250  # trials of a sweep, of which the policy keeps the checkpoints of the best

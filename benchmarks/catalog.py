@@ -102,9 +102,9 @@ def _worked(part: Part, setting: Setting, where: dict[str, Any]) -> list[Table]:
     rounds, clients = setting.choose(1, 3), where["clients"]
     for what, name in _WRITERS.items():
         loads = {"heartbeat": LOADS, "optuna": (Load("Optuna: `ask` and `tell`", 0.0, 1, 20),)}.get(name, ())
-        stages = [{"writes": 0.0, "calls": None, "seconds": setting.choose(1, 4)}] * rounds
+        stages = [{"writes": 0.0, "calls": None, "seconds": 0.5 if setting.quick else 4}] * rounds
         for load in loads:
-            stages += [_stage(clients, load.heartbeats, setting.choose(1, load.seconds))] * min(load.rounds, rounds)
+            stages += [_stage(clients, load.heartbeats, 0.5 if setting.quick else load.seconds)] * min(load.rounds, rounds)
         found = _together(setting.work / name, {**where, "writer": name, "stages": stages})
         done = [_rate(each, "write") for each in found[:rounds]]
         saturated.rows.append([what, spread(done), *(_spread(found[:rounds], "write", share) for share in (0.5, 0.99))])

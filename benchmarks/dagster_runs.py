@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,20 +19,22 @@ from benchmarks.dagster_ticks import HANDED_OUT, IN_PROGRESS, KNOWN, ON_A_CLUSTE
 from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words
 from benchmarks.results import Part, Table, number
 
-RUNS = 40  # launched at each number of threads
+RUNS = 120  # launched at each number of threads
 API_SECONDS = 0.02
-THREADS = ((1, 0), (4, 0), (16, 0), (16, IN_PROGRESS))  # and runs that are in progress already
+_OURS, _DAGSTERS = "launched", "Dagster's own storage: launched"
+STAGES = ((_OURS, 1, 0), (_OURS, 4, 0), (_DAGSTERS, 16, 0), (_OURS, 16, 0), (_OURS, 16, IN_PROGRESS))  # threads, runs in progress already
 _WAIT_SECONDS = 150.0  # seconds for one block: of what is slower, as many are counted as came
 _LEAST = 10  # runs that a rate is made of
 _Result = TypeVar("_Result")
 _TEXT = f"""
 Dagster's own daemon, and its event log, runs and schedules on Postgres; the catalog is on the same server, all on this machine. First
-the sensor `start_trials` finds one sweep with {RUNS * len(THREADS)} free slots and requests as many runs, which are queued. Then the
+the sensor `start_trials` finds one sweep with {RUNS * len(STAGES)} free slots and requests as many runs, which are queued. Then the
 daemon is started again with 1, 4 and 16 threads (`run_queue: dequeue_num_workers`) and launches {RUNS} of them each time, at last with
 {IN_PROGRESS:,} other runs in progress. The launcher starts nothing: it waits {1000 * API_SECONDS:.0f} ms, as long as a cluster's API
 takes to create a Job. *Launched* counts from the first run's start event to the last one's; where that takes longer than
-{_WAIT_SECONDS:.0f} s, those are counted that came. At the end a few runs are really made, in processes of their own, with a trainable that
-does nothing.
+{_WAIT_SECONDS:.0f} s, those are counted that came. The storage is that of `deploy/`, which uses its connections again; beside it one block
+with Dagster's own. *Connections* are those of Dagster's processes that the database saw in the block, with the daemon's start and end. At
+the end a few runs are really made, in processes of their own, with a trainable that does nothing.
 """
 _TICKS = f"""
 One tick of each sensor, called in a process of its own, with {IN_PROGRESS:,} runs in progress on Dagster's side. The sweeps are spread
@@ -55,7 +58,7 @@ def measure(setting: Setting) -> Part:
             backend = _Instance(setting.work, server.database("dagster"), server.database("halving"))
             part.tables.append(_runs(part, backend, setting))
             for what, block in (
-                ("real runs", lambda: _made(backend, setting.choose(2, 6))),
+                ("real runs", lambda: _made(backend, setting.choose(1, 6))),
                 ("ticks", lambda: ticks(backend, setting, _TICKS.strip())),
             ):
                 found = _tried(part, what, block)
@@ -67,19 +70,19 @@ def measure(setting: Setting) -> Part:
 
 def _runs(part: Part, backend: "_Instance", setting: Setting) -> Table:
     """Requested, then launched: each block says by itself what it failed by."""
-    stages = THREADS[: setting.choose(2, len(THREADS))]
+    stages = STAGES[1:2] if setting.quick else STAGES
     runs = setting.choose(3, RUNS)
-    table = Table(["what", "threads", "runs in progress", "runs", "runs/s"], [], "Runs")
+    table = Table(["what", "threads", "runs in progress", "runs", "runs/s", "connections"], [], "Runs")
     sizes = {"sweeps": 1, "known": 1, "running": 0, "more": runs * len(stages)}
     in_child("benchmarks.catalog_fill:fill", url=backend.catalog, driver="sensors", **sizes)
     if cells := _tried(part, "requests", lambda: _requested(backend, runs * len(stages))):
         table.rows.append(["requested and queued", "", "0", *cells])
     backend.end_sweeps()
-    for threads, others in stages:
+    for kind, threads, others in stages:
         others = setting.choose(min(others, 5), others)
-        what = f"{threads} threads, {others:,} runs in progress"
-        if cells := _tried(part, what, lambda threads=threads, others=others: _launched(backend, threads, others, runs)):
-            table.rows.append(["launched", str(threads), f"{others:,}", *cells])
+        what = f"{kind}: {threads} threads, {others:,} runs in progress"
+        if cells := _tried(part, what, partial(_launched, backend, kind == _OURS, threads, others, runs)):
+            table.rows.append([kind, str(threads), f"{others:,}", *cells])
     return table
 
 
@@ -98,6 +101,7 @@ class _Instance:
     def __init__(self, folder: Path, dagster: str, catalog: str) -> None:
         self.home, self.catalog, self._dagster = folder / "dagster", catalog, dagster.replace("+psycopg", "")
         self.home.mkdir(parents=True)
+        self._asked = 0
         self._log = self.home / "daemon.log"
         self.variables = {
             "DAGSTER_HOME": str(self.home),
@@ -107,11 +111,13 @@ class _Instance:
         }
 
     @contextmanager
-    def daemon(self, *, most: int, threads: int = 1, launches: bool = False) -> Iterator[None]:
-        """Dagster's daemon, with at most so many runs at once."""
+    def daemon(self, *, most: int, threads: int = 1, launches: bool = False, pooled: bool = True) -> Iterator[None]:
+        """Dagster's daemon, with at most so many runs at once; on the storage of ``deploy/``, or on Dagster's own."""
         launcher = {"module": "benchmarks.no_launch", "class": "NoLaunch", "config": {"seconds": API_SECONDS}}
+        database = {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}  # Dagster speaks to no other
+        ours = {"module": "pipelines.postgres_storage", "class": "PooledPostgresStorage", "config": database}
         config = {
-            "storage": {"postgres": {"postgres_url": self._dagster.replace("postgresql", "postgresql+psycopg2")}},  # it speaks to no other
+            "storage": {"custom": ours} if pooled else {"postgres": database},
             "concurrency": {"runs": {"max_concurrent_runs": most}},
             "run_queue": {"dequeue_use_threads": threads > 1, **({"dequeue_num_workers": threads} if threads > 1 else {})},
             "sensors": {"use_threads": True, "num_workers": 4, "num_submit_workers": 8},
@@ -140,6 +146,7 @@ class _Instance:
         """What Dagster's database answers."""
         import psycopg
 
+        self._asked += 1
         with psycopg.connect(self._dagster, autocommit=True) as connection:
             cursor = connection.execute(query, given)
             return cursor.fetchall() if cursor.description else []
@@ -165,6 +172,11 @@ class _Instance:
             raise ChildFailed(f"{found} of {wanted} {why}; {self.complaint()}")
         return found
 
+    def connections(self) -> int:
+        """How many of Dagster's the database has seen so far."""
+        ((found,),) = self.ask("SELECT sessions FROM pg_stat_database WHERE datname = current_database()")
+        return int(found) - self._asked
+
     def complaint(self) -> str:
         """What the daemon, or a run of it, said last of an error."""
         return _complaint(self._log.read_text())
@@ -186,22 +198,24 @@ class _Instance:
 
 
 def _requested(backend: _Instance, wanted: int) -> list[str]:
+    before = backend.connections()
     with backend.daemon(most=0):
         found = backend.wait("SELECT count(*) FROM runs WHERE status = 'QUEUED'", wanted, least=_LEAST)
     ((seconds,),) = backend.ask("SELECT extract(epoch FROM max(create_timestamp) - min(create_timestamp)) FROM runs")
-    return [f"{found:,}", number((found - 1) / float(seconds))]
+    return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
-def _launched(backend: _Instance, threads: int, others: int, runs: int) -> list[str]:
+def _launched(backend: _Instance, pooled: bool, threads: int, others: int, runs: int) -> list[str]:
     if others:
         _clone(backend, others)
     ((newest,),) = backend.ask("SELECT coalesce(max(id), 0) FROM event_logs")
     ((running,),) = backend.ask("SELECT count(*) FROM runs WHERE status IN ('STARTING', 'STARTED')")
     starting = f"FROM event_logs WHERE dagster_event_type = 'PIPELINE_STARTING' AND id > {int(newest)}"
-    with backend.daemon(most=running + runs, threads=threads):
+    before = backend.connections()
+    with backend.daemon(most=running + runs, threads=threads, pooled=pooled):
         backend.wait(f"SELECT count(*) {starting}", runs, least=_LEAST)
     ((found, seconds),) = backend.ask(f"SELECT count(*), extract(epoch FROM max(timestamp) - min(timestamp)) {starting}")
-    return [f"{found:,}", number((found - 1) / float(seconds))]
+    return [f"{found:,}", number((found - 1) / float(seconds)), f"{backend.connections() - before:,}"]
 
 
 def _clone(backend: _Instance, count: int) -> None:

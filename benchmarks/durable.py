@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.log import open_run, rows
-from benchmarks.machine import Setting, in_child, settle
+from benchmarks.machine import Setting, in_child
 from benchmarks.peers.harness import METRICS, NAMES, losses, size
 from benchmarks.results import Part, Table, Target, spread
 
@@ -21,7 +21,7 @@ def measure(setting: Setting) -> Part:
     rounds, calls = setting.choose(1, 5), setting.choose(2_000, 500_000)
     found = []
     for turn in range(rounds):
-        settle()
+        setting.settle()
         found.append(in_child("benchmarks.durable:one", folder=str(setting.work / str(turn)), calls=calls))
     part = Part("durable", "Durable points a second", _TEXT)
     rates = [result["points"] / result["total_s"] / 1e6 for result in found]

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.log import rows
-from benchmarks.machine import CHECKOUT, Setting, settle
+from benchmarks.machine import CHECKOUT, Setting
 from benchmarks.peers.harness import METRICS, NAMES, losses
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.server import cpu_of, running_server
@@ -33,8 +33,8 @@ def measure(setting: Setting) -> Part:
     for clients in (1, 4):
         rates, shares, wrong = [], [], 0
         for turn in range(rounds):
-            settle()
-            rate, share, missing = _one(setting.work / f"{clients}-{turn}", clients, calls // clients)
+            setting.settle()
+            rate, share, missing = _one(setting, setting.work / f"{clients}-{turn}", clients, calls // clients)
             rates.append(rate)
             shares.append(share)
             wrong += abs(missing)
@@ -46,10 +46,10 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def _one(work: Path, clients: int, calls: int) -> tuple[float, float, int]:
+def _one(setting: Setting, work: Path, clients: int, calls: int) -> tuple[float, float, int]:
     """M points a second, the server's CPU seconds for a million, and how many points are missing (or there twice: negative)."""
     root = work / "store"
-    with running_server(str(root)) as (server, port):
+    with running_server(str(root), setting.choose(0, 3)) as (server, port):
         command = [sys.executable, "-c", _CLIENT, f"http://127.0.0.1:{port}"]
         environment = {**os.environ, "HALVING_JOURNAL": str(work / "journals")}
         started = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json, settle
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json
 from benchmarks.peers.installs import environment, install
 from benchmarks.peers.loading_harness import BLOB_BYTES, FLOATS
 from benchmarks.results import Part, Table, Target, number, spread
@@ -110,7 +110,7 @@ def _table(setting: Setting, part: Part, peers: Sequence[Peer], pythons: Mapping
                     found[peer.name].append(_run(setting, peer, pythons[peer.name], kind, "read"))
             except ChildFailed as error:
                 reasons[peer.name] = str(error)
-        settle()
+        setting.settle()
     table = Table(["loader", "version", "rows", "rows/s", "ratio", "resume, ms"], [], f"Shuffled {_NAMES[kind]}, one core")
     best = found[peers[0].name]
     for peer in peers:

@@ -6,7 +6,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import Setting, in_child, settle
+from benchmarks.machine import Setting, in_child
 from benchmarks.peers.harness import Opened, work
 from benchmarks.results import Part, Table, Target, spread
 
@@ -30,7 +30,7 @@ def measure(setting: Setting) -> Part:
         found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
         for turn in range(rounds):
             for busy in (False, True) if turn % 2 == 0 else (True, False):
-                settle()
+                setting.settle()
                 folder = str(setting.work / f"{loop}-{busy}-{turn}")
                 found[busy].append(in_child("benchmarks.log:one", folder=folder, calls=calls, work_ms=work_ms, busy=busy)["latency_us"])
         for busy, results in found.items():

@@ -47,6 +47,12 @@ class Setting:
         """A size or a number of rounds."""
         return quick if self.quick else full
 
+    def settle(self) -> None:
+        """Let what was written reach the disk, so that one round does not pay for the one before; in a quick run nobody looks at that."""
+        if not self.quick:
+            os.sync()
+            time.sleep(0.2)
+
 
 class ChildFailed(RuntimeError):
     """A measuring process ended badly; the message holds the end of what it said."""
@@ -70,7 +76,12 @@ def in_child(function: str, /, **arguments: Any) -> Any:
     Raises:
         ChildFailed: it ended with an error.
     """
-    return run_json([sys.executable, "-c", _CHILD, function, json.dumps(arguments)], cwd=CHECKOUT)
+    return called(function, json.dumps(arguments))
+
+
+def called(function: str, arguments: str) -> Any:
+    """As :func:`in_child`, of arguments in JSON. The tests of quick runs have a process forked instead that has imported everything."""
+    return run_json([sys.executable, "-c", _CHILD, function, arguments], cwd=CHECKOUT)
 
 
 def run_json(command: list[str], *, cwd: Path, environment: dict[str, str] | None = None, timeout: float = 900) -> Any:
@@ -126,12 +137,6 @@ def work_folder(folder: Path, name: str) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def settle() -> None:
-    """Let what was written reach the disk, so that one round does not pay for the one before."""
-    os.sync()
-    time.sleep(0.2)
 
 
 def _version(package: str) -> str:

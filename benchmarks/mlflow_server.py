@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import Setting, in_child, run_json, settle
+from benchmarks.machine import Setting, in_child, run_json
 from benchmarks.mlflow_asks import CLIENTS
 from benchmarks.peers.compare import MLFLOW
 from benchmarks.peers.installs import Installed, environment, install
@@ -48,7 +48,7 @@ def measure(setting: Setting) -> Part:
             name = names[(turn + place) % len(names)]
             folder = setting.work / f"{turn}-{names.index(name)}"
             folder.mkdir()
-            settle()
+            setting.settle()
             with _server(name, installed.python, folder) as port:
                 rounds[name].append(in_child("benchmarks.mlflow_asks:ask", port=port, **sizes))
     part.tables = [times(rounds, version), equal(rounds)]

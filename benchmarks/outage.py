@@ -27,7 +27,7 @@ _STEPS = 100
 
 def measure(setting: Setting) -> Part:
     """Blocks with and without S3."""
-    seconds, pairs = (setting.choose(2, UP), setting.choose(2, DOWN)), setting.choose(1, 5)
+    seconds, pairs = (setting.choose(1, UP), setting.choose(1, DOWN)), setting.choose(1, 5)
     part = Part("outage", "Training while S3 is unreachable", _TEXT)
     header = ["S3", "blocks", "epochs/s with it", "epochs/s without", "longest epoch with it, s", "longest epoch without, s"]
     table = Table([*header, "log() p99, µs, with / without", "longest save(), s", "lost points"], [], "Training")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from benchmarks.machine import ChildFailed, Setting, in_child, settle
+from benchmarks.machine import ChildFailed, Setting, in_child
 from benchmarks.results import Part, Table, Target, spread
 from benchmarks.server import running_server
 from benchmarks.stores import PROJECT
@@ -25,7 +25,7 @@ event of the mouse until the frame that answers it is done.
 """
 SIZE = {"width": 1600, "height": 1000}
 _TALL = {"width": 1600, "height": 2400}
-_SETTLED = 2.0  # seconds after which a new window computes nothing more: its own start page takes half a second of CPU
+_SETTLED = 2  # seconds after which a new window computes nothing more: its own start page takes half a second of CPU
 _WATCH = """
 window.measured = {painted: [], rows: 0};
 window.frameEnd = (then) => requestAnimationFrame(() => {
@@ -63,10 +63,10 @@ def measure(setting: Setting) -> Part:
 def _panels(setting: Setting, part: Part, browser: Any) -> Table:
     runs, points, rounds = setting.choose(3, 100), 1_000, setting.choose(1, 5)
     root = _store(setting, "panels", runs=runs, metrics=20, points=points)
-    name = f"{runs} runs x {points:,} points"
+    name, settled = f"{runs} runs x {points:,} points", setting.choose(0, 3)
     first, nine, cpu, zoom, zoomed, refined, hover = [], [], [], [], [], [], []
     for _ in range(rounds):
-        with running_server(root) as (_, port), _tab(browser, port, f"/?top={runs}", SIZE) as page:
+        with running_server(root, settled) as (_, port), _tab(setting, browser, port, f"/?top={runs}", SIZE) as page:
             first.append(_painted(page, 1))
             nine.append(_painted(page, 9))
             page.wait_for_load_state("networkidle")  # the panels below the ninth, too
@@ -77,9 +77,9 @@ def _panels(setting: Setting, part: Part, browser: Any) -> Table:
     with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)
         for _ in range(rounds):
-            cpu.append(_cpu(browser, port, f"/?top={runs}", 20))
+            cpu.append(_cpu(setting, browser, port, f"/?top={runs}", 20))
     long = _store(setting, "long", runs=setting.choose(2, 20), metrics=4, points=setting.choose(5_000, 50_000))
-    with running_server(long) as (_, port), _tab(browser, port, "/?top=20", SIZE) as page:
+    with running_server(long, settled) as (_, port), _tab(setting, browser, port, "/?top=20", SIZE) as page:
         _painted(page, 4)
         refined += [_refined(page, place) for place in range(rounds)]
     part.targets += [
@@ -101,11 +101,13 @@ def _metrics(setting: Setting, part: Part, browser: Any) -> Table:
     with running_server(root, settled=0) as (_, port):
         _indexed(port, 1)
         for _ in range(setting.choose(1, 5)):
-            with _tab(browser, port, "/", SIZE) as page:
+            with _tab(setting, browser, port, "/", SIZE) as page:
                 usable.append(_painted(page, 1))
                 page.evaluate(_FRAMES, "input")
-                page.get_by_role("searchbox", name="Find metrics").press_sequentially(f"{names - 1}")
-                page.wait_for_selector(f"[data-metric='metric_{names - 1}']")
+                searched = f"{names - 1}"
+                page.get_by_role("searchbox", name="Find metrics").press_sequentially(searched)
+                page.wait_for_selector(f"[data-metric='metric_{searched}']")
+                page.wait_for_function("(typed) => frames_.length >= typed", arg=len(searched))
                 found.append(max(page.evaluate("frames_")) / 1000)
     targets = [
         Target(f"{names:,} names of metrics: the first panel after navigation", "s", usable, 1.0),
@@ -122,7 +124,7 @@ def _runs(setting: Setting, part: Part, browser: Any) -> Table:
     with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)
         for place in range(setting.choose(1, 5)):
-            with _tab(browser, port, "/", SIZE) as page:
+            with _tab(setting, browser, port, "/", SIZE) as page:
                 page.wait_for_function("measured.rows > 0")
                 rows.append(page.evaluate("measured.rows") / 1000)
                 _painted(page, 1)
@@ -151,7 +153,7 @@ def _store(setting: Setting, name: str, *, runs: int, metrics: int, points: int)
         in_child("benchmarks.stores:compact", root=root, runs=names)
     with running_server(root, settled=0) as (_, port):
         _indexed(port, runs)  # what follows measures the page, not the first look at the store
-    settle()
+    setting.settle()
     return root
 
 
@@ -164,11 +166,11 @@ def _indexed(port: int, runs: int) -> None:
 
 
 @contextmanager
-def _tab(browser: Any, port: int, path: str, size: dict[str, int]) -> Iterator[Any]:
+def _tab(setting: Setting, browser: Any, port: int, path: str, size: dict[str, int]) -> Iterator[Any]:
     context = browser.new_context(viewport=size, bypass_csp=True)  # its predicates are evaluated
     page = context.new_page()
     page.add_init_script(_WATCH)
-    time.sleep(_SETTLED)
+    time.sleep(setting.choose(0, _SETTLED))
     page.goto(f"http://127.0.0.1:{port}{path}")
     yield page
     context.close()
@@ -187,9 +189,9 @@ def _painted(page: Any, panels: int) -> float:
     return sorted(firsts.values())[panels - 1]
 
 
-def _cpu(browser: Any, port: int, path: str, panels: int) -> float:
+def _cpu(setting: Setting, browser: Any, port: int, path: str, panels: int) -> float:
     """Seconds that the main thread of a new tab computed until so many panels were painted."""
-    with _tab(browser, port, "/api/v1/health", _TALL) as page:  # the address's process is there, and has nothing to do
+    with _tab(setting, browser, port, "/api/v1/health", _TALL) as page:  # the address's process is there, and has nothing to do
         session = page.context.new_cdp_session(page)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words, settle
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.stores import PROJECT
 
@@ -56,10 +56,10 @@ def measure(setting: Setting) -> Part:
 
 def _small(setting: Setting, count: int, part: Part, answers: Table, builds: Table) -> None:
     root, points = setting.work / "small", 1_000
-    runs = _build(root, count, points, 1)
+    runs = _build(setting, root, count, points, 1)
     name = f"{count} runs x {METRICS} metrics x {points:,} points"
     answers.rows.append([name, f"{count} segments", *_ask(setting, root, runs, points).cells()])
-    builds.rows.append(_compact(root, runs, name, points, count))
+    builds.rows.append(_compact(setting, root, runs, name, points, count))
     answer = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *answer.cells()])
     part.targets.append(Target(f"{count} runs x 1 metric x 1,000 points out of 1 M", "s", answer.seconds, 0.25))
@@ -67,11 +67,11 @@ def _small(setting: Setting, count: int, part: Part, answers: Table, builds: Tab
 
 def _large(setting: Setting, count: int, part: Part, answers: Table, builds: Table) -> None:
     root, points, segments = setting.work / "large", setting.choose(5_000, 100_000), setting.choose(5, 50)
-    runs = _build(root, count, points, segments)
+    runs = _build(setting, root, count, points, segments)
     name = f"{count} runs x {METRICS} metrics x {points:,} points"
     live = _ask(setting, root, runs, points)
     answers.rows.append([name, f"{count * segments:,} segments", *live.cells()])
-    builds.rows.append(_compact(root, runs, name, points, count * segments))
+    builds.rows.append(_compact(setting, root, runs, name, points, count * segments))
     compacted = _ask(setting, root, runs, points)
     answers.rows.append([name, "compacted", *compacted.cells()])
     part.targets.append(Target(f"{count} runs x 1 metric out of 100 M points, compacted", "s", compacted.seconds, 0.4))
@@ -82,7 +82,7 @@ def _by_length(setting: Setting) -> Table:
     table = Table(["points of a curve", "rows", "s", "memory, MiB"], [], "Growth with the length of a run (10 runs, 2 metrics, compacted)")
     for points in (1_000, 10_000) if setting.quick else (1_000, 10_000, 100_000, 1_000_000):
         root = setting.work / f"length-{points}"
-        runs = _build(root, 10, points, max(1, points // 20_000), metrics=2)
+        runs = _build(setting, root, 10, points, max(1, points // 20_000), metrics=2)
         in_child("benchmarks.stores:compact", root=str(root), runs=runs)
         table.rows.append([f"{points:,}", *_ask(setting, root, runs, points).cells()])
     return table
@@ -92,7 +92,7 @@ def _by_count(setting: Setting) -> Table:
     table = Table(["runs asked for", "rows", "s", "memory, MiB"], [], "Growth with the number of runs (1,000 points a curve, compacted)")
     counts = (1, 10) if setting.quick else (1, 10, 100, 1_000)
     root = setting.work / "count"
-    runs = _build(root, counts[-1], 1_000, 1)
+    runs = _build(setting, root, counts[-1], 1_000, 1)
     in_child("benchmarks.stores:compact", root=str(root), runs=runs)
     table.note = f"All out of one store of {counts[-1]:,} runs x {METRICS} metrics."
     for count in counts:
@@ -100,26 +100,27 @@ def _by_count(setting: Setting) -> Table:
     return table
 
 
-def _build(root: Path, runs: int, points: int, segments: int, metrics: int = METRICS) -> list[str]:
+def _build(setting: Setting, root: Path, runs: int, points: int, segments: int, metrics: int = METRICS) -> list[str]:
     names: list[str] = in_child(
         "benchmarks.stores:write_runs", root=str(root), runs=runs, metrics=metrics, points=points, segments=segments
     )
-    settle()
+    setting.settle()
     return names
 
 
-def _compact(root: Path, runs: list[str], name: str, points: int, segments: int) -> list[str]:
+def _compact(setting: Setting, root: Path, runs: list[str], name: str, points: int, segments: int) -> list[str]:
     seconds = in_child("benchmarks.stores:compact", root=str(root), runs=runs)["seconds"]
-    settle()
+    setting.settle()
     total = len(runs) * METRICS * points
     return [name, f"{total:,}", f"{segments:,}", number(seconds), number(total / seconds / 1e6)]
 
 
 def _ask(setting: Setting, root: Path, runs: list[str], points: int) -> Answer:
     # The first also brings the files into the page cache.
-    if (counted := _cold(root, runs, "count")["points"]) != len(runs) * points:
+    first = _cold(root, runs, "count")
+    if (counted := first["points"]) != len(runs) * points:
         raise ChildFailed(f"the curves of {len(runs)} runs stand for {counted} points, {len(runs) * points} were written")
-    found = [_cold(root, runs) for _ in range(setting.choose(1, 7))]
+    found = [first] if setting.quick else [_cold(root, runs) for _ in range(7)]
     return Answer([result["seconds"] for result in found], [result["mebibytes"] for result in found], found[0]["rows"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.log import open_run, rows
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words, settle
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, last_words
 from benchmarks.peers.harness import METRICS, NAMES, losses
 from benchmarks.results import Part, Table, spread
 
@@ -26,7 +26,7 @@ def measure(setting: Setting) -> Part:
     rounds, calls = setting.choose(1, 5), setting.choose(1_000, 100_000)
     found = []
     for turn in range(rounds):
-        settle()
+        setting.settle()
         folder = str(setting.work / str(turn))
         done = subprocess.run(
             [sys.executable, "-c", _VICTIM, folder, str(calls)], cwd=CHECKOUT, capture_output=True, text=True, check=False

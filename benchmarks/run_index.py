@@ -26,7 +26,8 @@ ASKED = {
     "not, or": "not (params.lr < 1e-3 or metrics.val_loss > 1)",
 }
 """What is asked, each a filter with the columns of a page."""
-BOUNDS = {10_000: 0.1, 100_000: 0.3}
+REBUILT = 40_000
+BOUNDS = {10_000: 0.1, 100_000: 0.1}
 
 
 def measure(setting: Setting) -> Part:
@@ -35,7 +36,7 @@ def measure(setting: Setting) -> Part:
 
     part = Part("runs", "The index of runs", _TEXT)
     for promised, bound in BOUNDS.items():
-        runs = setting.choose(promised // 100, promised)
+        runs = setting.choose(promised // 400, promised)
         urls = {"SQLite": f"sqlite:///{setting.work}/runs-{runs}.db"}
         found = {"SQLite": _asked(setting, urls["SQLite"], runs)}
         if INSTALLED:
@@ -56,12 +57,13 @@ def measure(setting: Setting) -> Part:
     if not INSTALLED:
         part.missing.append("Postgres: no initdb on this machine")
     part.tables.append(_refreshed(setting))
+    part.tables.append(_rebuilt(setting, part))
     return part
 
 
 def _asked(setting: Setting, url: str, runs: int) -> dict[str, Any]:
     in_child("benchmarks.run_index_fill:fill", url=url, runs=runs)
-    found: dict[str, Any] = in_child("benchmarks.run_index:ask", url=url, rounds=setting.choose(2, 15))
+    found: dict[str, Any] = in_child("benchmarks.run_index:ask", url=url, rounds=setting.choose(1, 15))
     return found
 
 
@@ -72,6 +74,50 @@ def _refreshed(setting: Setting) -> Table:
     rows = [[f"{runs:,}", number(1e3 * found["first"] / runs), number(1e3 * found["next"]), number(1e3 * found["rebuild"] / runs)]]
     header = ["runs x 10 metrics x 1,000 points", "first refresh, ms a run", "next, ms in all", "rebuild, ms a run"]
     return Table(header, rows, "Keeping the index up to date (SQLite)")
+
+
+def _rebuilt(setting: Setting, part: Part) -> Table:
+    """The same store with each run many times, under other names; to be called after :func:`_refreshed`."""
+    runs, root = setting.choose(20, REBUILT), str(setting.work / "store")
+    copied = in_child("benchmarks.run_index:copy_runs", root=root, runs=runs)
+    found = in_child("benchmarks.run_index:rebuilt", root=root, url=f"sqlite:///{setting.work}/rebuilt.db")
+    part.targets.append(
+        Target(f"an index of {copied:,} runs made from the store, by {found['processes']:.0f} processes", "s", [found["seconds"]], 60)
+    )
+    row = [f"{copied:,}", f"{found['processes']:.0f}", number(found["seconds"]), number(1e3 * found["seconds"] / copied)]
+    return Table(["runs", "processes", "s", "ms a run"], [row], "Making the index from the store (SQLite)")
+
+
+def copy_runs(root: str, runs: int) -> int:
+    """Have so many runs in a store, each sharing the files of one that is there by hard links; how many there are then."""
+    import os
+    from pathlib import Path
+
+    from halving import Store
+    from halving.query.runs import list_names
+
+    known = list_names(Store(root))
+    for place in range(len(known), runs):
+        project, run = known[place % len(known)]
+        for folder, name in ((f"runs/project={project}", run), (f"metrics/project={project}", f"run={run}")):
+            old, new = Path(root, folder, name), Path(root, folder, name.replace(run, f"copy-{place:06d}"))
+            for file in [file for file in old.rglob("*") if file.is_file()]:
+                target = new / file.relative_to(old)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, target)
+    return max(runs, len(known))
+
+
+def rebuilt(root: str, url: str) -> dict[str, float]:
+    """Seconds until an empty catalog has all runs, and by how many processes."""
+    import os
+
+    from halving import Store
+    from resources.analysis.run_index.rebuild import rebuild
+    from resources.catalog import Catalog
+
+    processes = min(os.cpu_count() or 1, 8)  # as `halving index` takes
+    return {"seconds": rebuild(Store(root), Catalog(url), processes=processes).seconds, "processes": processes}
 
 
 def ask(url: str, rounds: int) -> dict[str, Any]:

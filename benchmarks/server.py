@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.http_client import Client
-from benchmarks.machine import CHECKOUT, Setting, in_child, settle
+from benchmarks.machine import CHECKOUT, Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
 from benchmarks.server_asks import asked
 from benchmarks.stores import PROJECT
@@ -61,11 +61,12 @@ def measure(setting: Setting) -> Part:
     """One answer, idle and busy streams, then streams and dashboards together."""
     part = Part("server", "Curves and live streams over HTTP", _TEXT)
     root, rounds = str(setting.work / "store"), setting.choose(1, 10)
-    seconds, streams, dashboards = setting.choose(3, 60), setting.choose(4, 200), setting.choose(2, 50)
+    seconds, streams, dashboards = setting.choose(2, 60), setting.choose(4, 200), setting.choose(2, 50)
+    live = setting.choose(3, LIVE)
     server, count = partial(running_server, settled=setting.choose(0, 3)), setting.choose(10, RUNS)
     runs = in_child("benchmarks.stores:write_runs", root=root, runs=count, metrics=METRICS, points=POINTS, segments=1)
     in_child("benchmarks.stores:compact", root=root, runs=runs)
-    settle()
+    setting.settle()
     answers = Table(["answer", "MB", "server CPU, s", "s"], [], "The first answer of a server that has read no curve yet")
     for title, keys in (("one metric", 1), ("ten metrics", METRICS)):
         figures = []
@@ -85,8 +86,8 @@ def measure(setting: Setting) -> Part:
         (f"{streams} streams and {dashboards} dashboards", 1.0, streams, dashboards),
     ):
         # A server that nobody has asked for anything yet: its memory is empty.
-        with server(root) as (process, port), _trainers(root, pause):
-            share, found = _loaded(process, port, runs, watchers, askers, seconds)
+        with server(root) as (process, port), _trainers(root, live, pause):
+            share, found = _loaded(process, port, runs, live, watchers, askers, seconds)
         waits, age = found["waits"], _part_of(found["lags"], 0.99)
         p50, p99 = _part_of(waits, 0.5), _part_of(waits, 0.99)
         loads.rows.append([title, number(share), f"{found['events']:,}", age, f"{len(waits):,}", p50, p99])
@@ -101,14 +102,14 @@ def measure(setting: Setting) -> Part:
     return part
 
 
-def clients(*, process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+def clients(*, process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
     """The clients, in a process of their own: events that came, and how long each answer took."""
-    return asyncio.run(_clients(process, port, runs, streams, dashboards, seconds))
+    return asyncio.run(_clients(process, port, runs, live, streams, dashboards, seconds))
 
 
-async def _clients(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
+async def _clients(process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {"events": 0, "waits": [], "lags": [], "ready": 0}
-    tasks = [asyncio.create_task(_watch(port, place, found)) for place in range(streams)]
+    tasks = [asyncio.create_task(_watch(port, live, place, found)) for place in range(streams)]
     while found["ready"] < streams:
         await asyncio.sleep(0.1)
     found["events"], found["lags"] = 0, []
@@ -129,9 +130,9 @@ async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _watch(port: int, place: int, found: dict[str, Any]) -> None:
+async def _watch(port: int, live: int, place: int, found: dict[str, Any]) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 24)
-    chosen = [("run", f"{PROJECT}/live-{(place + other) % LIVE:03d}") for other in range(10)]
+    chosen = [("run", f"{PROJECT}/live-{(place + other) % live:03d}") for other in range(min(10, live))]
     query = urlencode([*chosen, ("key", "metric_0")])
     writer.write(f"GET /api/v1/live?{query} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
     kind = b""
@@ -164,10 +165,9 @@ def _part_of(seconds: Sequence[float], part: float) -> str:
     return number(sorted(seconds)[min(len(seconds) - 1, int(len(seconds) * part))]) if seconds else "-"
 
 
-def _loaded(process: int, port: int, runs: list[str], streams: int, dashboards: int, seconds: float) -> tuple[float, dict[str, Any]]:
-    found = in_child(
-        "benchmarks.server:clients", process=process, port=port, runs=runs, streams=streams, dashboards=dashboards, seconds=seconds
-    )
+def _loaded(process: int, port: int, runs: list[str], live: int, streams: int, dashboards: int, seconds: float) -> tuple[float, Any]:
+    load = {"live": live, "streams": streams, "dashboards": dashboards, "seconds": seconds}
+    found = in_child("benchmarks.server:clients", process=process, port=port, runs=runs, **load)
     return found["share"], found
 
 
@@ -190,18 +190,25 @@ def _asked(process: int, port: int, runs: Sequence[str], keys: list[str]) -> tup
 @contextmanager
 def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]:
     """The process id and the port of a server on a store, ``settled`` seconds after it was there: in three the index has read it."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+    with server_process(root) as (process, port):
 
-    def answers() -> bool:
-        try:
-            return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health").status == 200)
-        except OSError:
-            return False
+        def answers() -> bool:
+            try:
+                return bool(urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/health").status == 200)
+            except OSError:
+                return False
 
-    try:
         wait_for(answers, 300, "the server answers")
         time.sleep(settled)
+        yield process, port
+
+
+@contextmanager
+def server_process(root: str) -> Iterator[tuple[int, int]]:
+    """The process id and the port of a server that begins. The tests of quick runs have one forked instead."""
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-c", SERVER, root, str(port)], cwd=CHECKOUT, stdout=subprocess.DEVNULL)
+    try:
         yield process.pid, port
     finally:
         process.send_signal(signal.SIGKILL)
@@ -209,8 +216,8 @@ def running_server(root: str, settled: float = 3.0) -> Iterator[tuple[int, int]]
 
 
 @contextmanager
-def _trainers(root: str, pause: float) -> Iterator[None]:
-    command = [sys.executable, "-c", _TRAINERS, root, PROJECT, str(LIVE), str(pause)]
+def _trainers(root: str, live: int, pause: float) -> Iterator[None]:
+    command = [sys.executable, "-c", _TRAINERS, root, PROJECT, str(live), str(pause)]
     process = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

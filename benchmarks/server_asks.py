@@ -27,7 +27,7 @@ def asked(setting: Setting, servers: Any) -> tuple[Table, list[Target]]:
     Args:
         servers: :func:`benchmarks.server.running_server`, with its pause.
     """
-    loops, seconds, shorter = setting.choose(4, LOOPS), setting.choose(3, 60), setting.choose(10, 1)
+    loops, seconds, shorter = setting.choose(4, LOOPS), setting.choose(2, 60), setting.choose(10, 1)
     table = Table(["load", "server, share of a core", "answer", "answers", "p50, ms", "p99, ms", "max, ms"], [], TITLE, NOTE)
     targets = []
     for load, trials in ((f"{loops:,} loops that wait", 1), (f"{loops:,} loops that train", 90_000)):

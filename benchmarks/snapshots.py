@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.machine import Setting, in_child, settle
+from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number
 
 _FLOATS = 32
@@ -23,7 +23,7 @@ _MEMORY = 1e9  # bytes
 def measure(setting: Setting) -> Part:
     """Time, memory and bytes, of a first snapshot and of an appended percent."""
     part = Part("snapshots", "Dataset snapshots", _TEXT)
-    rows = setting.choose(300_000, 20_000_000)
+    rows = setting.choose(30_000, 20_000_000)
     raw = setting.work / "raw"
     in_child("benchmarks.snapshots:write_files", folder=str(raw), first=0, rows=rows, files=100)
     given = {"raw": str(raw), "root": str(setting.work / "store"), "shard_mib": setting.choose(1, 128)}
@@ -32,14 +32,14 @@ def measure(setting: Setting) -> Part:
     for state in ("first", "1 % more"):
         if state != "first":
             in_child("benchmarks.snapshots:write_files", folder=str(raw), first=rows, rows=rows // 100, files=1)
-        settle()
+        setting.settle()
         found[state] = in_child("benchmarks.snapshots:take", **given)
         table.rows.append(_row(f"Halving, {state}", found[state]))
         if state == "first":
             disk = in_child("benchmarks.snapshots:write_twice", folder=str(setting.work), size=int(found[state]["bytes"]))
             table.rows.append(_row("the disk, written twice", disk))
         for peer in ("pyarrow", "dvc"):
-            settle()
+            setting.settle()
             table.rows.append(
                 _row(f"{peer}, {state}", in_child(f"benchmarks.snapshots:with_{peer}", folder=str(setting.work), raw=str(raw)))
             )

@@ -42,7 +42,7 @@ def write_run(
         codes = np.repeat(np.arange(len(names), dtype=np.int32), len(place))
         table = points_table(run, 1, names, codes, np.tile(place, len(names)), np.tile(times[place], len(names)), values[:, place].ravel())
         (folder / segment_name(1, number)).write_bytes(encode(table))
-    _write_record(root, run, len(names) * points)
+    _write_record(root, run, len(names) * points, dict(zip(names, values[:, -1].tolist(), strict=True)))
 
 
 def write_runs(root: str, runs: int, metrics: int, points: int, segments: int, first: int = 0) -> list[str]:
@@ -100,14 +100,20 @@ def metric_bytes(root: Path, run: str) -> dict[str, int]:
     return found
 
 
-def _write_record(root: Path, run: str, points: int) -> None:
-    """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand runs."""
+def _write_record(root: Path, run: str, points: int, last: dict[str, float]) -> None:
+    """What ``halving.init`` and ``finish`` leave, without looking at the checkout for each of a thousand runs.
+
+    Args:
+        last: values by metric, beside those of metrics that the run has already.
+    """
     from halving.store.json_files import now
 
     folder = root / "runs" / f"project={PROJECT}" / run
     folder.mkdir(parents=True, exist_ok=True)
     record = {"project": PROJECT, "run": run, "params": {"lr": 0.1}, "parent": {}, "attempt": 1, "started": now(), "seed": None}
     record |= {"provenance": {}, "determinism": {}, "token": run}
-    ended = {"time": now(), "status": "finished", "epoch": 0, "dropped_points": 0, "points": points, "summary": {}}
+    end = folder / "end-0001.json"
+    summary = (json.loads(end.read_text())["summary"] if end.exists() else {}) | last
+    ended = {"time": now(), "status": "finished", "epoch": 0, "dropped_points": 0, "points": points, "summary": summary}
     (folder / "record.json").write_text(json.dumps(record))
-    (folder / "end-0001.json").write_text(json.dumps(ended))
+    end.write_text(json.dumps(ended))

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
 
-from playwright.sync_api import Browser
+import yaml
+from playwright.sync_api import Browser, Page
 
 from pipelines.cli import newest_sweep
 from resources.analysis.summary import summarize
@@ -17,6 +19,7 @@ from resources.evaluation.report import report_path
 from tests.browser import CHROMIUM, MISSING, chromium
 
 IMAGES = Path(__file__).parent / "images"
+DEMO = Path(__file__).parents[1] / "sweeps" / "digits.yaml"
 PORT = 3939
 UI = f"http://127.0.0.1:{PORT}"
 PAGE_PORT = 3940
@@ -50,13 +53,14 @@ def main() -> None:
             _shoot(browser, f"{PAGE}/sweeps/{sweep}", "sweep-page.png", "Rung ladder")
             _shoot(browser, f"{PAGE}/runs/{project}/{best.key}", "run-page.png", "Curves")
             _shoot(browser, f"{PAGE}/models/{project}", "model-page.png", "Gates")
-            _shoot(browser, f"{UI}/asset-groups", "asset-graph.png", "promoted_checkpoint")
+            _shoot(browser, f"{UI}/locations/halving/asset-groups/halving/lineage", "asset-graph.png", "evaluation_report")
             _shoot(browser, f"{UI}/assets/trial?view=partitions&partition={best.key}", "trial.png", "objective", height=1107)
             _shoot(browser, f"{UI}/assets/trial", "trial-plots.png", "objective", click="Plots", height=857)
             _shoot(browser, f"{UI}/assets/evaluation_report?view=partitions&partition={sweep}", "evaluation-report.png", "Early stopping")
             _shoot(browser, f"{UI}/assets/evaluation_report?view=checks", "gates.png", "finite_metrics")
             _shoot(browser, f"{UI}/locations/halving/jobs/sweep/playground", "launchpad.png", "auto_promote")
             _shoot(browser, f"file://{backend.store.path(report_path(sweep))}", "report.png", "Winner", height=1357)
+            _shoot_trusted(browser)
     finally:
         page.send_signal(signal.SIGINT)
         page.wait(60)
@@ -74,6 +78,28 @@ def _shoot(browser: Browser, address: str, name: str, awaited: str, *, click: st
     time.sleep(3)  # the graph and the charts still move into place
     page.screenshot(path=IMAGES / name)
     page.close()
+
+
+def _shoot_trusted(browser: Browser) -> None:
+    """The report of a sweep with slices and a final training, which the demo has not."""
+    shown = {"name": "trusted", "max_trials": 12, "slices": ["label", "label >= 5"], "final": {"seeds": 3, "on": ["train", "validation"]}}
+    with tempfile.TemporaryDirectory(prefix="halving-pictures-") as root:
+        spec = Path(root) / "trusted.yaml"
+        spec.write_text(yaml.safe_dump({**yaml.safe_load(DEMO.read_text()), **shown}))
+        lab = {**os.environ, "HALVING_ROOT": root, "DAGSTER_HOME": str(Path(root) / "dagster")}
+        subprocess.run([sys.executable, "-m", "halving.cli.main", "sweep", str(spec)], env=lab, check=True)
+        (report,) = Path(root).glob("reports/*.html")
+        page = browser.new_page(viewport={"width": 1440, "height": 1000})
+        page.goto(f"file://{report}")
+        _clip(page, "Winner", "The search", "trusted-report.png")
+        _clip(page, "Slices", "The winner's predictions", "trusted-slices.png")
+        page.close()
+
+
+def _clip(page: Page, first: str, after: str, name: str) -> None:
+    """What stands between two headings."""
+    top, below = (page.get_by_role("heading", name=heading, exact=True).evaluate("(one) => one.offsetTop") for heading in (first, after))
+    page.screenshot(path=IMAGES / name, full_page=True, clip={"x": 0, "y": top - 20, "width": 1440, "height": below - top})
 
 
 def _wait_for(address: str) -> None:

@@ -3,7 +3,10 @@
 The data is the test part of "Optical Recognition of Handwritten Digits" (Alpaydin & Kaynak, UCI, 1998).
 """
 
+import tempfile
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,6 +54,29 @@ def predict(run: TrainedRun, table: pa.Table) -> np.ndarray:
     model.eval()
     with torch.no_grad():
         return model(pixels_of(table)).argmax(1).numpy()
+
+
+class Digit(nn.Module):
+    """From pixels as they are stored, shape (rows, 64), to digits, shape (rows,)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        return self.model(pixels / 16.0).argmax(1)
+
+
+def export(run: TrainedRun) -> bytes:
+    """The network as an ONNX graph from a row's pixels to its digit."""
+    model, optimizer = build(run.params)
+    run.restore(model=model, optimizer=optimizer)
+    example, names = torch.zeros(2, 64), ["pixels"]
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tracing is deprecated for an exporter that needs one more package
+        file = Path(folder, "model.onnx")
+        torch.onnx.export(Digit(model).eval(), (example,), file, input_names=names, dynamic_axes={"pixels": {0: "rows"}}, dynamo=False)
+        return file.read_bytes()
 
 
 def build(params: dict[str, Any]) -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -54,12 +54,13 @@ def train(run: Run) -> None:
         run.save(model=model, optimizer=optimizer)
 
 
-def predict(run: TrainedRun, table: pa.Table) -> list[str]:
-    """The package of each text."""
+def predict(run: TrainedRun, table: pa.Table) -> dict[str, Any]:
+    """How probable each package is for each text."""
     model = network(int(run.params["width"]))
     run.restore(model=model)
     with torch.no_grad():
-        return [PACKAGES[place] for place in scores(model, *bags_of(table["text"].to_pylist())).argmax(1).tolist()]
+        probabilities = scores(model, *bags_of(table["text"].to_pylist())).softmax(1)
+    return dict(zip(PACKAGES, probabilities.T.numpy(), strict=True))
 
 
 def network(width: int) -> nn.ModuleList:

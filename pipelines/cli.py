@@ -17,7 +17,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from halving import StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_command
-from pipelines import cli_datasets, cli_features, cli_index, cli_sweeps, cli_trial, cli_views
+from pipelines import (
+    cli_backup,
+    cli_compact,
+    cli_cost,
+    cli_datasets,
+    cli_features,
+    cli_index,
+    cli_models,
+    cli_projects,
+    cli_rerun,
+    cli_retention,
+    cli_runs,
+    cli_sweeps,
+    cli_trial,
+    cli_views,
+)
+from pipelines.cli_runs import change_run as change_run  # the SDK looks for both in this module
+from pipelines.cli_runs import tag_run as tag_run
 from pipelines.cli_views import backend_of, console_of, newest_sweep
 
 if TYPE_CHECKING:
@@ -31,13 +48,15 @@ _CONTROLS = {
     "stop": "end the search of a sweep now and evaluate what it found",
     "extend": "allow a running sweep to start more trials",
 }
+_ALLOW_DEPRECATED = "halving/allow_deprecated"  # pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
 _COMMAND = "halving/command"  # tag of the run that this very command started
 
 
 def add_commands(commands: Any) -> None:
     """Add this application's commands to the ``halving`` command."""
     spec, sweep = "a sweep spec, for example sweeps/digits.yaml", "the sweep's id, for example digits-7f3a"
-    add_command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
+    run = add_command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
+    run.add_argument("--allow-deprecated", action="store_true", help="also on a dataset's snapshot that was deprecated")
     description = "check a sweep spec and warn of settings that may work badly, without running anything"
     add_command(commands, "check", description, cli_sweeps.run_check, spec=spec)
     for name, description in _CONTROLS.items():
@@ -56,32 +75,27 @@ def add_commands(commands: Any) -> None:
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
     description = "show a trial: its params, why it waits, its results and its attempts"
     add_command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
-    add_command(commands, "models", "list the registry's model versions", cli_views.run_models)
-    change = cli_views.run_change_of_stage
-    add_command(commands, "promote", "make a version the champion", change, model=None, version="for example 1.0.1")
-    add_command(commands, "archive", "take a version out of use", change, model=None, version="for example 1.0.0")
+    cli_cost.add_cost_command(commands)
+    cli_models.add_models_commands(commands)
+    cli_projects.add_projects_commands(commands)
     description = "bring the catalog's index of runs up to date with the store; a server does so by itself"
     index = add_command(commands, "index", description, cli_index.run_index)
     index.add_argument("--rebuild", action="store_true", help="read every run again; meanwhile the index stays as it is")
+    cli_runs.add_runs_commands(commands.choices["runs"].inner)
     cli_datasets.add_datasets_commands(commands)
     cli_features.add_features_commands(commands)
-    _add_retention(commands)
+    cli_retention.add_retention_command(commands)
+    cli_backup.add_backup_commands(commands)
+    cli_compact.add_workers(commands.choices["compact"])
+    # The SDK's command, with an observation of the trial in Dagster when it is done.
+    commands.choices["rerun"].set_defaults(run=cli_rerun.run_rerun)
+    commands.choices["doctor"].set_defaults(run=_doctor)  # the SDK's, with the checks of all that it does not know
 
 
-def _add_retention(commands: Any) -> None:
-    description = "delete old points, rollups and checkpoints of runs that no champion, staging version, report or open sweep reaches"
-    retention = add_command(commands, "retention", description, cli_views.run_retention)
-    for name, kept in (
-        ("full", "full resolution; rollups stay"),
-        ("system", "system metrics at full resolution"),
-        ("rollup", "rollups of runs without full resolution"),
-        ("checkpoint", "superseded checkpoints"),
-    ):
-        retention.add_argument(f"--{name}-days", type=float, metavar="N", help=f"days to keep {kept} (default: for ever)")
-    retention.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
-    action = retention.add_mutually_exclusive_group()
-    action.add_argument("--dry-run", action="store_true", help="only list what would be deleted (the default)")
-    action.add_argument("--apply", action="store_true", help="delete it")
+def _doctor(arguments: argparse.Namespace) -> int:
+    from pipelines.doctor import run_doctor
+
+    return run_doctor(arguments)
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
@@ -93,13 +107,15 @@ def _sweep(arguments: argparse.Namespace) -> int:
     import yaml
 
     from resources.execution.concurrency import concurrency_of
+    from resources.scheduling.gpu_hours import check_gpu_hours
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
     concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
     backend, console = backend_of(arguments), console_of(arguments)
-    home = Path(os.environ.get("DAGSTER_HOME") or f"{backend.store.root}/dagster")
+    forecast = check_gpu_hours(backend.catalog, spec)  # raises when there are too few left
+    home = cli_views.dagster_home(backend.store)
     try:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -113,8 +129,11 @@ def _sweep(arguments: argparse.Namespace) -> int:
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
-    job += ["--tags", json.dumps({_COMMAND: command})]
+    tags = {_COMMAND: command, **({_ALLOW_DEPRECATED: "true"} if arguments.allow_deprecated else {})}
+    job += ["--tags", json.dumps(tags)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
+    if spec.resources.largest.gpus:
+        console.print(str(forecast), highlight=False, markup=False)
     for warning in lint(spec):
         console.print(f"[yellow]note:[/] {warning}")
     console.print(f"Dagster's log: {log}", style="dim")
@@ -135,7 +154,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
             console.print(f"\nstopped; the same command resumes the sweep: [bold]halving sweep {arguments.spec}[/]")
             return 130
     failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}" if process.returncode else None
-    return _conclude(console, backend, spec, arguments, failure, known)
+    status = _conclude(console, backend, spec, arguments, failure, known)
+    cli_retention.clear_away(console, backend, home)
+    return status
 
 
 def _show_progress(console: "Console", backend: Any, spec: Any, process: "subprocess.Popen[bytes]", known: str | None) -> None:
@@ -172,8 +193,12 @@ def _progress(backend: Any, spec: Any, known: str | None) -> str:
     shown += f"; best {summary.objective} {best.objective:.4f} ({best.key}, {best.epochs} epochs)" if best else ""
     started = sum(counts.values()) - counts.get("suggested", 0)
     phase = f"trials {started}/{summary.planned}" if summary.status == "searching" else summary.status
+    if summary.status == "searching" and summary.final:
+        phase = f"final training {sum(trial.complete for trial in summary.final)}/{summary.final_seeds}"
+        shown = f"{sum(trial.status == 'running' for trial in summary.final)} running, with the params of {best.key}" if best else ""
     hints = {"pause": f"; paused, halving resume {sweep} continues it", "stop": "; being stopped"}
     hint = hints.get(summary.control, "") if summary.status == "searching" else ""
+    hint += f"; waits: {summary.held_back}" if summary.held_back else ""
     return f"{sweep}  {phase}: {shown}{hint}"
 
 

@@ -34,7 +34,7 @@ def add_datasets_commands(commands: Any) -> None:
     action = one.add_mutually_exclusive_group(required=True)
     action.add_argument("--reason", help="why; whoever tries to launch on it reads this")
     action.add_argument("--undo", action="store_true", help="let it be used again")
-    add_command(inner, "verify", "read each shard of a snapshot and check it against its digest", run_verify, snapshot=reference)
+    add_command(inner, "verify", "read each shard of a snapshot, and look at each file it refers to", run_verify, snapshot=reference)
     one = add_command(
         inner, "fetch", "bring back a snapshot's missing and damaged shards from another store", run_fetch, snapshot=reference
     )
@@ -109,29 +109,44 @@ def run_deprecate(arguments: argparse.Namespace) -> int:
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
-    """Check a snapshot's shards. The status is 1 if one is missing or damaged.
+    """Check a snapshot's shards, and the files that it has by reference. The status is 1 if one is missing, damaged or changed.
 
-    JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}]}``.
+    JSON: ``{"key", "shards", "faults": [{"split", "shard", "what"}], "files", "changed": [{"location", "what"}]}``.
     """
+    from halving.data.shards import shards_of
+    from resources.datasets.referenced_files import verify_files
     from resources.datasets.shard_copies import verify
 
     snapshot, dataset = _found(backend_of(arguments), arguments.snapshot)
     checked = list(verify(dataset))
     faults = [fault for fault in checked if fault is not None]
+    bad = {fault.shard for fault in faults}
+    whole = [shard for split in sorted(dataset.splits) for shard in shards_of(dataset.manifest, split) if shard not in bad]
+    files, changed = 0, []
+    for file in verify_files(dataset, whole):
+        files += 1
+        if file is not None:
+            changed.append({"location": file.location, "what": file.what})
     described = [{"split": fault.split, "shard": fault.shard.name, "what": fault.what} for fault in faults]
-    data = {"key": snapshot.key, "shards": len(checked), "faults": described}
+    data = {"key": snapshot.key, "shards": len(checked), "faults": described, "files": files, "changed": changed}
 
     def show(console: "Console") -> None:
         for fault in described[:_SHOWN_FAULTS]:
             console.print(f"{fault['what']}: {fault['shard']} of the split {fault['split']}", style="red", highlight=False)
+        for file in changed[:_SHOWN_FAULTS]:
+            console.print(file["what"], style="red", highlight=False, markup=False)
         if not faults:
             console.print(f"{snapshot.key}: all {len(checked)} shards are as their digests say", highlight=False)
-            return
-        console.print(f"{snapshot.key}: {len(faults)} of {len(checked)} shards are missing or damaged", highlight=False)
-        console.print(f"[bold]halving datasets fetch {snapshot.key} --from STORE[/] brings them back", highlight=False)
+        else:
+            console.print(f"{snapshot.key}: {len(faults)} of {len(checked)} shards are missing or damaged", highlight=False)
+            console.print(f"[bold]halving datasets fetch {snapshot.key} --from STORE[/] brings them back", highlight=False)
+        if changed:
+            console.print(f"{snapshot.key}: {len(changed):,} of {files:,} files are not any more what it refers to", highlight=False)
+        elif files:
+            console.print(f"{snapshot.key}: all {files:,} files that it refers to are as they were", highlight=False)
 
     answer(arguments, data, show)
-    return 1 if faults else 0
+    return 1 if faults or changed else 0
 
 
 def run_fetch(arguments: argparse.Namespace) -> int:

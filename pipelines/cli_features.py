@@ -1,4 +1,4 @@
-"""``halving features``: list views, materialise days, push what is known online, and look features up there."""
+"""``halving features``: list views, materialise days, push what is known online, look features up there, and delete an entity's."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_features_commands(commands: Any) -> None:
     """Add ``halving features`` with its own commands."""
-    description = "feature views: list, materialize, push, get"
+    description = "feature views: list, materialize, push, get, delete"
     inner = add_group(commands, "features", description)
 
     add_command(inner, "list", "list the views of this project and of the catalog, with who uses them", run_list)
@@ -34,6 +34,9 @@ def add_features_commands(commands: Any) -> None:
     one.add_argument("features", nargs="+", metavar="NAME@VERSION:FEATURE", help="for example clicks@1:ctr")
     one.add_argument("--entity", action="append", required=True, type=_pair, metavar="COLUMN=VALUE", help="may be given several times")
     one.add_argument("--at", type=_moment, metavar="TIME", help="the time against which a view's ttl is measured (UTC; default: now)")
+    one = add_command(inner, "delete", "delete an entity's features from the online store; a push does not bring them back", run_delete)
+    one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
+    one.add_argument("entity", nargs="+", type=_pair, metavar="COLUMN=VALUE", help="each column of the view's entity")
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -162,6 +165,27 @@ def run_get(arguments: argparse.Namespace) -> int:
         found = online.get(_entity(dict(arguments.entity), kinds), now=arguments.at)
     shown = {name: NONE if value is None else value for name, value in found.items()}
     return answer(arguments, found, lambda console: print_pairs(console, ", ".join("=".join(pair) for pair in arguments.entity), shown))
+
+
+def run_delete(arguments: argparse.Namespace) -> int:
+    """Delete an entity's features online.
+
+    JSON: ``{"view", "entity", "deleted"}``: whether there were some.
+    """
+    from resources.features.online import delete, pushed_definition
+    from resources.features.wanted import online_address
+
+    address = online_address(backend_of(arguments).store)
+    entity = _entity(dict(arguments.entity), pushed_definition(arguments.view, address).entity)
+    data = {"view": arguments.view, "entity": entity, "deleted": delete(arguments.view, entity, address)}
+    whose = ", ".join("=".join(pair) for pair in arguments.entity)
+
+    def show(console: "Console") -> None:
+        what = f"the features of {whose} are deleted" if data["deleted"] else f"there were no features of {whose}"
+        console.print(f"{arguments.view}: {what}; what happened until now is not pushed again", highlight=False, markup=False)
+        console.print("days in the store and snapshots have them as before: delete them at the source, and materialize its days again")
+
+    return answer(arguments, data, show)
 
 
 def _materialize_days(store: Any, view: Any, first: date, last: date, late: bool) -> "Backfill":

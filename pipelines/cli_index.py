@@ -1,6 +1,7 @@
 """``halving index``: bring the catalog's index of runs up to date, or make it again."""
 
 import argparse
+import os
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from resources.analysis.run_index import Refreshed
+
+_MOST_PROCESSES = 8
 
 
 def run_index(arguments: argparse.Namespace) -> int:
@@ -25,7 +28,7 @@ def run_index(arguments: argparse.Namespace) -> int:
     from resources.analysis.run_index import Refresher
     from resources.analysis.run_index.rebuild import rebuild
 
-    backend, console = backend_of(arguments), console_of(arguments)
+    backend, console, processes = backend_of(arguments), console_of(arguments), min(os.cpu_count() or 1, _MOST_PROCESSES)
     live = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
     with live as shown:
 
@@ -34,9 +37,9 @@ def run_index(arguments: argparse.Namespace) -> int:
                 shown.update(Text(f"{done.seconds:4.0f} s  {_line(done)}"))
 
         if arguments.rebuild:
-            done = rebuild(backend.store, backend.catalog, progress)
+            done = rebuild(backend.store, backend.catalog, progress, processes=processes)
         else:
-            done = Refresher(backend.store, backend.catalog).refresh(progress=progress)
+            done = Refresher(backend.store, backend.catalog, processes=processes).refresh(progress=progress)
     answer(arguments, asdict(done), lambda console: _print(console, done))
     return 1 if done.problems else 0
 

@@ -1,6 +1,7 @@
 """Commands for a spec and for a running sweep: ``halving check``, ``pause``, ``resume``, ``stop``, ``extend``."""
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from halving.cli.output import print_json
@@ -8,15 +9,21 @@ from pipelines.cli_views import answer, backend_of, console_of
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Check a spec.
+    """Check a spec, and that its project has GPU-hours enough for it: what refuses a launch is refused here.
 
-    JSON: ``{"spec": {…, with all defaults}, "warnings": [...]}``.
+    JSON: ``{"spec": {…, with all defaults}, "largest": {"trials", "gpus", "processes", "nodes", "cpus", "memory"}, "gpu_hours": {"project",
+    "expected", "how", "quota", "left", "others"}, "warnings": [...]}``: what the sweep needs at its largest, for so many trials at a time
+    (null: one of as many as there is room for), memory in bytes; and the GPU-hours that it is expected to take (null: nobody knows), of
+    the project's ``quota`` for this month (null: no limit), of which ``others`` are what its unfinished sweeps are expected to take.
     """
+    from resources.catalog.opening import catalog_at_hand
     from resources.features.wanted import views_of
+    from resources.scheduling.gpu_hours import check_gpu_hours
     from resources.scheduling.warm_start import warm_start_sources
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
     from resources.sweep_spec.lint import lint
+    from resources.sweep_spec.needs import largest_need, needs_in_words
 
     spec = load_spec(arguments.spec)
     check_functions(spec)
@@ -24,12 +31,19 @@ def run_check(arguments: argparse.Namespace) -> int:
         views_of(spec.dataset)  # raises when there is no such view
     if spec.warm_start:
         warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
+    catalog = catalog_at_hand(backend_of(arguments).store) if spec.resources.largest.gpus else None
+    forecast = check_gpu_hours(catalog, spec)  # raises when there are too few left
     warnings = lint(spec)
     if arguments.json:
-        print_json({"spec": spec.model_dump(mode="json", by_alias=True, exclude_none=True), "warnings": warnings})
+        dumped = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        print_json({"spec": dumped, "largest": asdict(largest_need(spec)), "gpu_hours": forecast.as_dict(), "warnings": warnings})
         return 0
     console = console_of(arguments)
-    console.print(f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, {spec.rungs}")
+    final = f"; then {spec.final.seeds} final trainings of {spec.final_epochs} epochs" if spec.final else ""
+    console.print(f"[bold]{spec.name}[/] is in order: {spec.strategy.name}, up to {max_trials(spec)} trials, {spec.rungs}{final}")
+    for line in needs_in_words(spec):
+        console.print(line, highlight=False)
+    console.print(str(forecast), highlight=False, markup=False)
     for warning in warnings:
         console.print(f"[yellow]note:[/] {warning}")
     return 0

@@ -1,16 +1,18 @@
-"""Commands that show the catalog or change a version's stage: ``halving leaderboard``, ``replay``, ``models``,
-``promote``, ``archive``; and ``retention``, which the catalog protects runs from."""
+"""Commands that show the catalog: ``halving leaderboard``, ``replay``."""
 
 import argparse
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving.cli.output import NONE, console, duration, print_json, print_table, size
-from halving.errors import InvalidInput
+from halving import Store
+from halving.cli.output import NONE, console, duration, print_json, print_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from resources.analysis.summary import SweepSummary
     from resources.backend import Backend
 
 
@@ -18,7 +20,8 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
     """Show a sweep's trials, best first.
 
     JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
-    ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``test_metrics``, ``promoted``, ``report``.
+    ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``final_scores`` (what the report says of
+    the final training), ``test_metrics``, ``promoted``, ``report``.
     """
     from resources.registry.leaderboard import leaderboard_of
 
@@ -35,7 +38,7 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
 
 def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: int = 10) -> None:
-    """Print the leading trials, what early stopping saved, and whether the winner was promoted."""
+    """Print the leading trials, what early stopping saved, the final training, and whether the winner was promoted."""
     from resources.analysis.summary import outcome, summarize
     from resources.evaluation.page import number
     from resources.evaluation.report import explain_failures, report_path
@@ -45,8 +48,10 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     hints = {"pause": f" (paused: halving resume {sweep} continues it)", "stop": " (being stopped)"}
     asked = hints.get(summary.control, "") if searching else ""
     console.print(f"[bold]{sweep}: {summary.status}[/]{asked}", highlight=False)
+    if summary.held_back:
+        console.print(f"waits: {summary.held_back}", style="yellow", highlight=False, markup=False)
     if summary.failed:
-        console.print(explain_failures(summary.failed), style="red", highlight=False)
+        console.print(explain_failures(summary.failed), style="red", highlight=False, markup=False)
     _print_waiting(console, summary.waiting, rows)
     if not summary.standings:
         console.print("no trial has a result yet" if searching else "no trial has a result")
@@ -73,9 +78,31 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
     )
     if summary.audited:
         console.print(f"Audit of pruning: {summary.audit_epochs} more epochs, {duration(summary.audit_seconds)}.", highlight=False)
+    _print_final(console, backend, summary)
     _print_outcome(console, backend, sweep)
     if backend.store.exists(report_path(sweep)):
         console.print(f"Report: {backend.store.address(report_path(sweep))}")
+
+
+def _print_final(console: "Console", backend: "Backend", summary: "SweepSummary") -> None:
+    """Print the trainings of the winner's params, if the spec asks for any, and what the report says of them."""
+    from resources.evaluation.page import number
+    from resources.registry.leaderboard import final_scores_of, outcome_of
+
+    if not summary.final_seeds:
+        return
+    scores = final_scores_of(backend.store, outcome_of(backend.catalog, summary.sweep)[0]) or {"promotable": None, "seeds": []}
+    metrics = {seed["key"]: seed["metrics"] for seed in scores["seeds"] if seed["metrics"]}
+    title = f"Final training: {sum(trial.complete for trial in summary.final)} of {summary.final_seeds} seeds complete"
+    seconds = sum(trial.seconds for trial in summary.final)
+    console.print(f"{title}; {duration(seconds)} of training." if summary.final else f"{title}; none has begun.", highlight=False)
+    for trial in summary.final:
+        shown = f"  {trial.key}  seed {trial.seed + 1}: {trial.status}" + (f", {trial.epochs} epochs" if trial.epochs is not None else "")
+        shown += "".join(f", {name} {number(value)}" for name, value in metrics.get(trial.key, {}).items())
+        console.print(shown + (", the median" if trial.key == scores["promotable"] else ""), highlight=False)
+    if len(metrics) > 1:
+        spread = [f"{name} {number(mean)} ± {number(scores['std'][name])}" for name, mean in scores["mean"].items()]
+        console.print(f"  mean ± standard deviation: {', '.join(spread)}", highlight=False)
 
 
 def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int) -> None:
@@ -149,80 +176,6 @@ def strategy_text(strategy: dict[str, Any]) -> str:
     return f"{name}: {{{', '.join(f'{key}: {value}' for key, value in shown.items())}}}"
 
 
-def run_models(arguments: argparse.Namespace) -> int:
-    """List model versions.
-
-    JSON: ``{"models": [{"model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot",
-    "framework", "source", "description", "tags", "created_at", "features"}]}``, newest last. Of a version that a client registered the
-    sweep, trial, checkpoint and snapshot are null, of others the source.
-    """
-    from resources.catalog.models import versions_of
-    from resources.registry.versions import as_dict
-
-    backend, console = backend_of(arguments), console_of(arguments)
-    with backend.catalog.read() as session:
-        versions = versions_of(session)
-        data = [as_dict(session, row) for row in versions]
-    if arguments.json:
-        print_json({"models": data})
-        return 0
-    if not versions:
-        console.print("there are no model versions yet: run [bold]halving sweep sweeps/digits.yaml[/]")
-        return 0
-    rows = []
-    for row, version in zip(versions, data, strict=True):
-        metrics = ", ".join(f"{name} {value:.4f}" for name, value in row.metrics.items())
-        features = ", ".join(version["features"]) or NONE
-        rows.append([row.model, row.version, row.stage, metrics, row.run or "", (row.checkpoint or row.source or "")[:19], features])
-    print_table(console, ("model", "version", "stage", "test metrics", "run", "checkpoint", "features"), rows, first=True)
-    return 0
-
-
-def run_change_of_stage(arguments: argparse.Namespace) -> int:
-    """Make a version champion, or take it out of use. JSON: the version, as ``halving models --json`` has it."""
-    from resources.registry.versions import archive, as_dict, promote
-
-    change = promote if arguments.command == "promote" else archive
-    catalog = backend_of(arguments).catalog
-    row = change(catalog, arguments.model, arguments.version)
-    with catalog.read() as session:
-        data = as_dict(session, row)
-    message = f"model {row.model} {row.version} is {row.stage}"
-    return answer(arguments, data, lambda console: console.print(message, highlight=False))
-
-
-def run_retention(arguments: argparse.Namespace) -> int:
-    """List what is old enough to be deleted, and with ``--apply`` delete it.
-
-    JSON: ``{"dry_run", "catalog", "protected_runs", "bytes", "drops": [{"project", "run", "what", "points", "bytes", "digest"}]}``;
-    ``what`` is ``full``, ``system``, ``rollup``, ``checkpoint`` or ``orphan files``.
-    """
-    from halving.query.runs import list_names
-    from resources.catalog import masked
-    from resources.registry.retention_protection import retain
-
-    limits = {"days": arguments.full_days, **{name: getattr(arguments, name) for name in ("system_days", "rollup_days", "checkpoint_days")}}
-    if all(days is None for days in limits.values()):
-        raise InvalidInput("no limit was given, so nothing is too old: give --full-days, --system-days, --rollup-days or --checkpoint-days")
-    backend = backend_of(arguments)
-    if arguments.project is not None:
-        list_names(backend.store, arguments.project)  # raises for a misspelt name
-    done, kept = retain(backend.store, backend.catalog, **limits, project=arguments.project, dry_run=not arguments.apply)
-    catalog = masked(backend.catalog.url)
-    if arguments.json:
-        drops = [vars(drop) for drop in done.drops]
-        print_json({"dry_run": done.dry_run, "catalog": catalog, "protected_runs": len(kept.runs), "bytes": done.bytes, "drops": drops})
-        return 0
-    console = console_of(arguments)
-    rows = [[drop.run, drop.project, drop.what, drop.points, size(drop.bytes)] for drop in done.drops]
-    if rows:
-        print_table(console, ("run", "project", "what", "points", "size"), rows, right=("points", "size"), first=True)
-    console.print(f"{len(kept.runs)} runs are protected by {catalog}", style="dim", highlight=False)
-    total = f"{size(done.bytes)} would be deleted; --apply deletes it" if done.dry_run else f"{size(done.bytes)} deleted"
-    console.print(total if rows else "nothing is old enough to be deleted", highlight=False)
-    return 0
-
-
 def answer(arguments: argparse.Namespace, data: Any, show: "Callable[[Console], None]") -> int:
     """Print the data as JSON if that was asked for, else have it shown to people; gives the command's exit status."""
     if arguments.json:
@@ -237,6 +190,11 @@ def backend_of(arguments: argparse.Namespace) -> "Backend":
     from resources.backend import Backend
 
     return Backend(root=arguments.root)
+
+
+def dagster_home(store: Store) -> Path:
+    """The folder of Dagster's instance: ``DAGSTER_HOME``, else in the store's folder."""
+    return Path(os.environ.get("DAGSTER_HOME") or f"{store.root}/dagster")
 
 
 def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:

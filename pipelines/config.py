@@ -53,12 +53,7 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _launch_config(config: dict[str, Any]) -> dict[str, Any]:
-    spec, concurrency = _spec_and_concurrency(config, trains=False)  # only its run knows for whom it opens the sweep
-    if concurrency > 1 and spec.resources.gpus and load_cluster() is None:
-        raise InvalidSweepSpec(
-            f"concurrency = {spec.concurrency} is not accepted with resources.gpus = {spec.resources.gpus} here: runs that sensors launch "
-            "on one machine cannot divide its GPUs among them; give concurrency = 1, or use the job sweep"
-        )
+    spec, _ = _spec_and_concurrency(config, trains=False)  # only its run knows for whom it opens the sweep
     return _snapshot_config(spec)
 
 
@@ -84,12 +79,17 @@ def _field(field: FieldInfo) -> dg.Field:
     description = field.description or ""
     if field.is_required():
         return dg.Field(_type(field.annotation), description=description)
+    if field.default_factory_takes_validated_data:  # what it is without being given follows from other fields
+        return dg.Field(_type(field.annotation), description=description, is_required=False)
     default = field.get_default(call_default_factory=True)
     if default is None:
         return dg.Field(_type(field.annotation), description=description, is_required=False)
-    if isinstance(default, BaseModel):
-        default = default.model_dump(mode="json", by_alias=True, exclude_none=True)
+    default = [_plain(each) for each in default] if isinstance(default, list) else _plain(default)
     return dg.Field(_type(field.annotation), description=description, default_value=default)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(value, BaseModel) else value
 
 
 def _type(annotation: Any) -> Any:

@@ -1,11 +1,10 @@
-"""The jobs: a whole sweep in one job, a sweep whose trials the sensors launch, and promotion by hand."""
+"""The jobs: a whole sweep in one job, and a sweep whose trials the sensors launch."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
 from sqlalchemy.orm import Session
 
 from assets.checkpoints import promoted
@@ -17,6 +16,7 @@ from assets.trials import TRIALS, log_new_rungs, log_trial
 from halving import Dataset
 from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
+from resources.analysis.costs.prices import load_prices
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
@@ -25,7 +25,7 @@ from resources.datasets.data_checks import check_data
 from resources.datasets.known_snapshots import known_snapshot
 from resources.datasets.snapshots import manifest_before, snapshot_for
 from resources.evaluation.report import explain_failures
-from resources.evaluation.scoring import is_regression
+from resources.evaluation.spec_checks import check_evaluation
 from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
@@ -33,11 +33,11 @@ from resources.execution.wiring import make_runner, make_scheduler
 from resources.execution.worker import work
 from resources.features.wanted import views_of
 from resources.registry.promotion import evaluate
-from resources.registry.versions import promote
 from resources.scheduling import intents
+from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
-from resources.search.rules import max_trials
+from resources.search.rules import max_trials, seeds_of
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, check_functions, stored_spec
 from resources.sweep_spec.dataset import DatasetSource
@@ -45,6 +45,9 @@ from resources.sweep_spec.lint import lint
 
 INTENT = "halving/intent"
 """The tag of a run that carries out an intent, with the intent's id."""
+
+ALLOW_DEPRECATED = "halving/allow_deprecated"
+"""The tag of a run, with the value ``true``, that may launch a sweep on a deprecated snapshot."""
 
 _MAX_RECLAIMED = 10_000
 # When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
@@ -64,14 +67,23 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         if spec.snapshot is None:
             views_of(spec.dataset)  # raises when there is no such view
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
+        load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
+        forecast = check_gpu_hours(backend.catalog, spec, anew=_opens_anew(context, backend))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by)
+        allowed = context.run.tags.get(ALLOW_DEPRECATED) == "true"
+        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=allowed)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         manifest = dataset.manifest
-        is_regression(manifest["schema"][snapshot.target], spec.gates.metric)
+        check_evaluation(spec, manifest)
+        if spec.final:
+            spec.final.check_splits(manifest["splits"])
+    if spec.resources.largest.gpus:
+        context.log.info(str(forecast))
     add_partitions(context, DATASETS, [snapshot.key])
     before = manifest_before(backend.store, manifest)
     yield materialized_snapshot(snapshot, manifest, before).event()
+    if snapshot.deprecated is not None:
+        context.log.warning(f"snapshot {snapshot.key} is deprecated ({snapshot.deprecated}), and the sweep is launched on it all the same")
     context.log.info(f"snapshot {snapshot.key}: {snapshot.rows} rows, {'new' if snapshot.new else 'unchanged'}")
     taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
     with expected_failures():
@@ -87,7 +99,7 @@ def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[s
     with expected_failures():
         sweep, room = _open(context, backend, spec, planned["snapshot"], "job"), concurrency_of(spec)
     # A worker without a trial would only hold its GPUs.
-    for slot in range(min(room, make_scheduler(backend, sweep).state().max_trials)):
+    for slot in range(min(room, max(make_scheduler(backend, sweep).state().max_trials, seeds_of(spec)))):
         yield dg.DynamicOutput({"sweep": sweep, "slot": slot}, mapping_key=str(slot))
 
 
@@ -95,7 +107,7 @@ def plan_sweep(context: dg.OpExecutionContext, backend: Backend, planned: dict[s
 def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> str:
     """One worker: take trials and run them until the search is over. Gives the sweep."""
     scheduler = make_scheduler(backend, slot["sweep"])
-    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id, slot=slot["slot"])
+    runner = make_runner(backend, scheduler, dagster_run=context.run.run_id)
     try:
         attempts = work(scheduler, runner, lambda changed: log_trial(context, backend, changed))
     except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
@@ -116,8 +128,8 @@ def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list
         context.log.info(f"the spec of sweep {sweep} has no predictor: nothing is evaluated or promoted")
         return sweep
     with expected_failures():
-        report, gates = evaluate(backend, sweep)
-    log_report(context, report, gates)
+        report, verdicts = evaluate(backend, sweep)
+    log_report(context, report, verdicts)
     return sweep
 
 
@@ -188,26 +200,6 @@ def launch_sweep() -> None:
     hand_to_sensors(take_snapshot())
 
 
-class Version(dg.Config):
-    """A version in the registry."""
-
-    model: str = Field(description="The model's name, which is the name of its sweep spec.")
-    version: str = Field(description="The version to make champion, for example 1.0.1.")
-
-
-@dg.op
-def make_champion(context: dg.OpExecutionContext, config: Version, backend: Backend) -> None:
-    """Make a version the champion and archive the one before."""
-    with expected_failures():
-        row = promote(backend.catalog, config.model, config.version)
-    context.log.info(f"model {row.model} {row.version} is champion")
-
-
-@dg.job(executor_def=dg.in_process_executor, description="Make a staging or archived version the champion.")
-def promote_version() -> None:
-    make_champion()
-
-
 run_trial = dg.define_asset_job(
     "run_trial",
     selection="trial",
@@ -217,6 +209,7 @@ run_trial = dg.define_asset_job(
 conclude_sweep = dg.define_asset_job(
     "conclude_sweep",
     selection=["evaluation_report", "promoted_checkpoint"],
+    executor_def=dg.in_process_executor,  # what a user wrote runs in processes of its own already
     description="Evaluate the winner of a sweep whose search is over, and promote it if it passes the gates.",
 )
 
@@ -227,6 +220,15 @@ def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
     return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
 
 
+def _opens_anew(context: dg.OpExecutionContext, backend: Backend) -> bool:
+    """Whether the run opens a sweep that there is not yet, whatever others of the same spec are unfinished: an intent does."""
+    intent = context.run.tags.get(INTENT)
+    if intent is None:
+        return False
+    with backend.catalog.read() as session:
+        return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is None
+
+
 def _known_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:
     """The projects that whoever asked for the sweep may know of; None is all."""
     intent = context.run.tags.get(INTENT)
@@ -235,7 +237,7 @@ def _known_projects(context: dg.OpExecutionContext, backend: Backend) -> list[st
 
 def _has_predictor(backend: Backend, sweep: str) -> bool:
     with backend.catalog.read() as session:
-        return stored_spec(backend.catalog.sweep(session, sweep).spec).predictor is not None
+        return stored_spec(backend.catalog.sweep(session, sweep).spec).judged_by is not None
 
 
 def _open(
@@ -257,10 +259,11 @@ def _open(
         context.log.warning(f"sweep {row.id} is paused: no trial starts until halving resume {row.id}, or the job resume_sweep")
     if row.control == Control.STOP:
         context.log.warning(f"sweep {row.id} is being stopped: its search ends here, and what it found is evaluated")
-    trials = [trial_key(row.id, number) for number in range(max_trials(spec))]
+    trials = [trial_key(row.id, number) for number in range(max_trials(spec) + seeds_of(spec))]
     context.instance.add_run_tags(context.run_id, {SWEEP_LABEL: row.id})
     add_partitions(context, SWEEPS, [row.id])
     add_partitions(context, TRIALS, trials)
     context.log_event(materialized_sweep(row, spec, known_snapshot(backend.catalog, row.snapshot)).event())
-    context.log.info(f"sweep {row.id}: up to {len(trials)} trials, {spec.rungs}")
+    final = f", then {seeds_of(spec)} trainings of the winner for {spec.final_epochs} epochs each" if spec.final else ""
+    context.log.info(f"sweep {row.id}: up to {max_trials(spec)} trials, {spec.rungs}{final}")
     return row.id

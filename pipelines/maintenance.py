@@ -1,76 +1,134 @@
-"""Upkeep of the metric store: compaction and retention, as jobs."""
+"""Upkeep of the store: compaction, retention and backups, as jobs."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from assets.events import expected_failures
-from halving import HalvingError
-from halving.maintenance.compaction import compact
-from halving.metrics.manifest import projects_of, runs_of
+from halving import InvalidInput, Store
+from pipelines.dagster_records import forget_sweeps
+from resources.analysis.run_index import Refresher
 from resources.backend import Backend
-from resources.registry.retention_protection import retain
+from resources.retention.by_itself import note
+from resources.retention.carry_out import carry_out
+from resources.retention.policy_file import load_policy
+from resources.upkeep.backup import back_up
+from resources.upkeep.claims import count_waiting
+from resources.upkeep.compaction import compact_waiting
+from resources.upkeep.old_backups import prune_after
+
+_RUNS_OF_WORKER = 25  # that wait, for each worker that is started: a process takes seconds to start
+BACKUP_PLACE = "HALVING_BACKUP"
+_REFRESH_SECONDS = 900.0  # that the index may take; what it has not found then, the next run of the job does
 
 
 class Compaction(dg.Config):
-    """Which runs' segments to compact."""
+    """Which runs' segments to compact, and by how many workers."""
 
     project: str | None = Field(default=None, description="Only this project (default: all).")
+    workers: int = Field(default=4, ge=1, le=64, description="Processes at once, each with several runs in hand on an object store.")
 
 
 class Retention(dg.Config):
-    """How many days to keep each kind of data; without a number it is kept for ever."""
+    """What the policy is carried out on; what it keeps is said by ``retention.yaml`` (``resources/retention/policy.py``)."""
 
-    days: float | None = Field(default=None, description="Days to keep full resolution; rollups stay.")
-    system_days: float | None = Field(default=None, description="Days to keep system metrics at full resolution, at most days.")
-    rollup_days: float | None = Field(default=None, description="Days to keep rollups, at least days.")
-    checkpoint_days: float | None = Field(
-        default=None, description="Days to keep superseded checkpoints, 2 at least; the newest of a run and those of versions always stay."
+    project: str | None = Field(default=None, description="Only what is of this project (default: all).")
+    dry_run: bool = Field(default=False, description="Only report what would go.")
+
+
+class BackupConfig(dg.Config):
+    """Where to make a backup, and how many to keep there."""
+
+    place: str | None = Field(
+        default=None, description=f"Where backups are: a folder or s3://bucket/prefix (default: the environment's {BACKUP_PLACE})."
     )
-    project: str | None = Field(default=None, description="Only this project (default: all).")
-    dry_run: bool = Field(default=True, description="Only report what would be deleted. Set it to false to delete.")
+    keep: int | None = Field(
+        default=None, ge=1, description="When it is made, delete all of this store's backups there but the newest so many (default: none)."
+    )
+
+
+@dg.op(out=dg.DynamicOut(dict))
+def find_waiting_runs(context: dg.OpExecutionContext, config: Compaction, backend: Backend) -> Iterator[dg.DynamicOutput[dict[str, Any]]]:
+    """Bring the index of runs up to date, which knows the runs that wait for compaction, and make a slot for each worker."""
+    found = Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
+    waiting = count_waiting(backend.catalog, config.project)
+    context.log.info(f"{found.runs} runs, {waiting} of them wait for compaction")
+    for slot in range(min(config.workers, max(1, -(-waiting // _RUNS_OF_WORKER)))):
+        yield dg.DynamicOutput({"project": config.project}, mapping_key=str(slot))
 
 
 @dg.op
-def compact_segments(context: dg.OpExecutionContext, config: Compaction, backend: Backend) -> None:
-    """Compact runs. A run that fails does not keep the others from being compacted."""
-    failed: dict[str, str] = {}
-    points = saved = runs = 0
-    for project in [config.project] if config.project else projects_of(backend.store):
-        for run in runs_of(backend.store, project):
-            try:
-                done = compact(backend.store, project, run)
-            except HalvingError as error:
-                failed[f"{project}/{run}"] = str(error)
-                continue
-            if done.gaps:
-                context.log.warning(f"run {run} of project {project}: a segment before {done.gaps[0]} is missing, so it is not compacted")
-            points, saved, runs = points + done.points, saved + done.bytes_before - done.bytes_after, runs + bool(done.points)
-    context.log.info(f"{points} points of {runs} runs compacted, {saved} bytes saved")
-    if failed:
-        raise dg.Failure(f"{len(failed)} runs could not be compacted: {failed}", allow_retries=False)
+def compact_segments(context: dg.OpExecutionContext, backend: Backend, slot: dict[str, Any]) -> None:
+    """One worker: compact runs until none waits. A run that fails does not keep the others from being compacted."""
+    done = compact_waiting(backend.store, backend.catalog, project=slot["project"])
+    for run, segment in done.gaps.items():
+        context.log.warning(f"run {run}: a segment before {segment} is missing, so it is not compacted")
+    context.log.info(f"{done.points} points of {done.runs} runs compacted, {done.saved} bytes saved; {done.cleaned} runs cleaned")
+    if done.failed:
+        raise dg.Failure(f"{len(done.failed)} runs could not be compacted: {done.failed}", allow_retries=False)
 
 
 @dg.op
 def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Backend) -> None:
-    """Drop data that is older than the given days, but nothing that a champion, a staging version, a report or an open sweep needs."""
+    """Carry out the retention policy, on the store and on Dagster's own records."""
+    how: Any = config.model_dump()
     with expected_failures():
-        done, protected = retain(backend.store, backend.catalog, **config.model_dump())
-    done_to = "would be deleted" if done.dry_run else "deleted"
-    for drop in done.drops:
-        context.log.info(
-            f"{drop.project}/{drop.run}: {drop.what} {done_to}, {drop.points} points, {drop.bytes} bytes {drop.digest or ''}".rstrip()
-        )
-    context.log.info(f"{len(done.drops)} items {done_to}, {done.bytes} bytes; {len(protected.runs)} runs are protected")
+        done = carry_out(backend.store, backend.catalog, load_policy(backend.store), **how)
+    done = replace(done, gone=[*done.gone, *forget_sweeps(context.instance, backend.catalog, done.policy.policy, **how)])
+    went, deleted, moved = ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
+    for row in done.gone:
+        context.log.info(f"what {went} of {row.project or 'no project'}: {row.count} {row.kind}, {row.bytes} bytes")
+    for reason, runs in done.protected_by_reason().most_common():
+        context.log.info(f"{runs} runs are protected: {reason}")
+    context.log.info(f"{done.bytes} bytes {deleted}, {done.moved_bytes} {moved} to the cold tier, by {done.policy.source}")
+    sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
+    context.add_output_metadata({**sizes, "policy": done.policy.source, "dry_run": done.dry_run})
+    if not done.dry_run and config.project is None:
+        note(backend.store, done)
 
 
-@dg.job(executor_def=dg.in_process_executor, description="Compact the segments that runs have streamed.")
+@dg.op
+def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: Backend) -> None:
+    """Make a backup of the store and the catalog, and then delete old ones."""
+    with expected_failures():
+        if not (where := config.place or os.environ.get(BACKUP_PLACE)):
+            raise InvalidInput(f"place = null is not accepted: give a folder or s3://bucket/prefix, here or by {BACKUP_PLACE}")
+        place = Store(where)
+        made = back_up(backend.store, backend.catalog, place)
+        kept = made.manifest
+        context.log.info(f"backup {kept.id} in {place.root}: {kept.count} files, {kept.bytes} bytes; {made.copied} files were new")
+        found: dict[str, Any] = {"backup": kept.id, "place": place.root, "files": kept.count, "bytes": kept.bytes}
+        found |= {"copied": made.copied, "copied_bytes": made.copied_bytes}
+        if config.keep is not None:
+            pruned = prune_after(place, backend.store.root, config.keep, kept.id)
+            context.log.info(f"older backups that went: {pruned.backups}; {pruned.contents} contents, {pruned.bytes} bytes")
+            found |= {"deleted_backups": len(pruned.backups), "deleted_bytes": pruned.bytes}
+    context.add_output_metadata(found)
+
+
+@dg.job(
+    executor_def=dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["pipelines.definitions"]}}}),
+    description="Compact the segments that runs have streamed, with several workers. Several runs of this job share the work.",
+)
 def compact_metrics() -> None:
-    compact_segments()
+    find_waiting_runs().map(compact_segments)
 
 
 @dg.job(
     executor_def=dg.in_process_executor,
-    description="Drop metrics and checkpoints that are older than the given days; by default it only reports what it would delete.",
+    description="Delete what the policy retention.yaml does not keep; with dry_run it only reports what would go.",
 )
 def apply_retention() -> None:
     drop_expired()
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Make a backup of the store and the catalog at another place, and delete old ones there. Sweeps may run.",
+)
+def backup() -> None:
+    make_backup()

@@ -7,7 +7,7 @@ import dagster as dg
 import yaml
 
 from pipelines.jobs import sweep
-from pipelines.maintenance import compact_metrics
+from pipelines.maintenance import BACKUP_PLACE, apply_retention, backup, compact_metrics
 
 RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
 
@@ -30,4 +30,21 @@ hourly_compaction = dg.ScheduleDefinition(
     cron_schedule="20 * * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
     description="Compact the segments of all runs every hour; off until you switch it on.",
+)
+
+nightly_retention = dg.ScheduleDefinition(
+    name="nightly_retention",
+    job=apply_retention,
+    cron_schedule="40 3 * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Delete every night what the policy retention.yaml does not keep; off until you switch it on.",
+)
+
+nightly_backup = dg.ScheduleDefinition(
+    name="nightly_backup",
+    job=backup,
+    cron_schedule="40 2 * * *",
+    run_config={"ops": {"make_backup": {"config": {"keep": 14}}}},
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description=f"Make a backup every night at the place {BACKUP_PLACE}, and keep the newest 14; off until you switch it on.",
 )

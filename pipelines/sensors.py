@@ -21,7 +21,7 @@ from assets.trials import TRIALS, observed_trial, trial_row
 from pipelines.config import check_launch
 from pipelines.jobs import INTENT, conclude_sweep, launch_sweep, run_trial
 from resources.backend import Backend
-from resources.catalog import IntentRow, SweepRow, TrialRow, utcnow
+from resources.catalog import IntentRow, ProjectRow, SweepRow, TrialRow, utcnow
 from resources.execution.concurrency import concurrency_of
 from resources.execution.divergence import diverged_trials
 from resources.execution.kubernetes.cluster_config import load_cluster
@@ -61,6 +61,8 @@ _Item = TypeVar("_Item")
 
 @_sensor(job=run_trial, description="Launch a run for every trial that the search starts, promotes or retries.")
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
+    if _projects_share(backend):  # each says what it asks for before one of them takes the rest
+        _of_each(context, backend, partial(_start, most=1))
     requests = _of_each(context, backend, _requests)
     if not requests:
         return dg.SkipReason("no trial waits for a run")
@@ -110,7 +112,7 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
     failed = [
         sweep
         for sweep in _launched(backend, "failed", *_CONCLUDED)
-        if sweep.finished_at and sweep.finished_at > recent and sweep.spec.get("predictor")
+        if sweep.finished_at and sweep.finished_at > recent and (sweep.spec.get("predictor") or sweep.spec.get("evaluator"))
     ]
     concluded = _runs(context.instance, _CONCLUDES, [sweep.id for sweep in evaluating + failed], _ENDED)
     failures = Counter(run.tags[_CONCLUDES] for run in concluded)
@@ -140,11 +142,24 @@ def launch_requested(context: dg.SensorEvaluationContext, backend: Backend) -> d
 
 def hand_out(scheduler: Scheduler) -> list[Assignment]:
     """Hand out trials up to the sweep's concurrency; give every attempt that waits for a run, new or from an earlier tick."""
-    free = concurrency_of(scheduler.spec) - scheduler.running()
-    for _ in range(min(free, _HANDED_OUT_A_TICK)):
-        if not isinstance(scheduler.next_work(worker=None), Assignment):
-            break
+    _start(scheduler, _HANDED_OUT_A_TICK)
     return scheduler.handed_out()
+
+
+def _start(scheduler: Scheduler, most: int) -> list[Assignment]:
+    """Hand out trials up to the sweep's concurrency, and at most so many; give them."""
+    started: list[Assignment] = []
+    if (free := concurrency_of(scheduler.spec) - scheduler.running()) <= 0:
+        scheduler.take_back_unclaimed()  # which asking for work does as well, but there is none to ask for
+        free = concurrency_of(scheduler.spec) - scheduler.running()
+    while len(started) < min(free, most) and isinstance(given := scheduler.next_work(worker=None), Assignment):
+        started.append(given)
+    return started
+
+
+def _projects_share(backend: Backend) -> bool:
+    with backend.catalog.read() as session:
+        return session.scalar(select(ProjectRow.name).limit(1)) is not None
 
 
 def _requests(scheduler: Scheduler) -> list[dg.RunRequest]:
@@ -199,7 +214,7 @@ def _stop_diverged(backend: Backend, turn: int, scheduler: Scheduler) -> list[As
     stopped = []
     for assignment, error in diverged_trials(backend.store, scheduler, turn, _LOOKED_AT_A_TICK):
         with suppress(Superseded):  # it ended by itself meanwhile
-            scheduler.failed(assignment, error, seconds=0.0, checkpoint=None)
+            scheduler.failed(assignment, error, seconds=None, checkpoint=None)
             stopped.append(assignment)
     return stopped
 
@@ -220,7 +235,7 @@ def _launched(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
 def _run_request(assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
     tags = {SWEEP_LABEL: assignment.sweep, TRIAL_LABEL: assignment.key, ATTEMPT_LABEL: str(assignment.attempt)}
     if cluster := load_cluster():
-        tags["dagster-k8s/config"] = json.dumps(worker_config(spec, cluster, labels_of(assignment)))
+        tags["dagster-k8s/config"] = json.dumps(worker_config(spec, cluster, labels_of(assignment), assignment.granted))
     return dg.RunRequest(run_key=assignment.run_key, partition_key=assignment.key, tags=tags)
 
 

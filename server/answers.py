@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Response
@@ -17,8 +18,15 @@ Known = Annotated[str | None, Header(alias="If-None-Match", description="The ETa
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Data as an answer; numbers that are not finite are the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``."""
-    content = json.dumps(jsonable(data), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    return Response(content, status, headers, media_type="application/json")
+    return Response(_encoded(data), status, headers, media_type="application/json")
+
+
+def _encoded(data: Any) -> bytes:
+    form: dict[str, Any] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
+    try:  # nearly all answers have finite numbers alone, and need not be gone through first
+        return json.dumps(data, default=datetime.isoformat, **form).encode()
+    except ValueError:
+        return json.dumps(jsonable(data), **form).encode()
 
 
 def is_known(tag: str, known: str | None) -> bool:

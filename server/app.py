@@ -22,13 +22,14 @@ from server.index_refresher import index_refreshed
 from server.mlflow import routes as mlflow
 from server.mlflow.refusals import MlflowProblems
 from server.pages import PageFiles, Pages
+from server.publisher import models_published
 from server.settings import Settings
 from server.state import State
 
 MOST_BYTES = 1_000_000
 """Of a request's body."""
 
-SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed]
+SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed, models_published]
 """What runs beside requests: entered when the server starts, left when it stops, the last one first."""
 
 _DESCRIPTION = """The API of Halving: runs, curves, sweeps, models.

@@ -1,14 +1,15 @@
-"""Addresses from which a checkpoint can be fetched for a while without a token: S3's own where the store is there, else this server's."""
+"""Addresses from which a checkpoint can be fetched for a while without a token: S3's own where it is a file there, else this server's."""
 
-import os
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from urllib.parse import parse_qs, urlsplit
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from halving import Store
-from halving.errors import NotFound
+from halving.checkpoints.download import is_sharded
+from halving.errors import NotFound, StoreError
 from halving.store.store import blob_name
+from resources.s3_client import s3_client
 from server.state import State
 
 SECONDS = 900
@@ -16,10 +17,14 @@ PATH = "/api/v1/signed"
 
 
 def checkpoint_link(state: State, digest: str) -> tuple[str, datetime]:
-    """The address of a blob, and until when it holds."""
+    """The address of a checkpoint, and until when it holds. What is in the store only in parts, this server puts together."""
     expires_at = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=SECONDS)
-    if state.store.root.startswith("s3://"):
-        return _presigned(state.store, blob_name(digest)), expires_at
+    if state.store.root.startswith("s3://") and not _is_in_parts(state.store, digest):
+        holder = state.store
+        with suppress(StoreError):  # it does not answer: the address holds for when it does
+            holder = state.store.holder(blob_name(digest))  # a version may be promoted long after its checkpoint has moved
+        if holder.root.startswith("s3://"):
+            return _presigned(holder, blob_name(digest)), expires_at
     return f"{PATH}/{_signer(state).dumps(digest)}", expires_at
 
 
@@ -35,25 +40,18 @@ def linked_digest(state: State, signed: str) -> str:
         raise NotFound("this address does not hold, or no longer: ask for the champion again") from None
 
 
+def _is_in_parts(store: Store, digest: str) -> bool:
+    try:
+        return is_sharded(store, digest)
+    except (NotFound, StoreError):
+        return False  # who fetches it is told so by S3
+
+
 def _signer(state: State) -> URLSafeTimedSerializer:
     return URLSafeTimedSerializer(state.signing_key, salt="checkpoint")
 
 
 def _presigned(store: Store, name: str) -> str:
-    """S3's address of a file; only the request's signature is in it, and no request is made."""
-    import boto3
-    from botocore.config import Config
-
-    options = {key: values[-1] for key, values in parse_qs(urlsplit(store.root).query).items()}
-    endpoint = options.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and "://" not in endpoint:
-        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
-    style = "virtual" if options.get("force_virtual_addressing") == "true" or not endpoint else "path"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name=options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1",
-        config=Config(signature_version="s3v4", s3={"addressing_style": style}),
-    )
+    """S3's address of a file; only the request's signature is in it, and no request is made for it."""
     bucket, _, key = store.path(name).partition("/")
-    return str(client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=SECONDS))
+    return str(s3_client(store).generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=SECONDS))

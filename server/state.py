@@ -15,6 +15,7 @@ from server.ingest.room import Room
 from server.live.hub import Hub
 from server.loops import Loops
 from server.media.kept_records import KeptRecords
+from server.publisher import Publisher
 from server.settings import Settings
 from server.store_threads import StoreThreads
 from server.turns import Turns
@@ -46,6 +47,7 @@ class State:
         loops: studies that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
         ingested: the points that clients send.
+        publisher: tells the store what was changed of models.
         room: for what they send, in memory.
         ingest_threads: write that into the store.
     """
@@ -62,6 +64,7 @@ class State:
     loops: Loops = field(repr=False)
     records: KeptRecords = field(repr=False)
     ingested: IngestedPoints = field(repr=False)
+    publisher: Publisher = field(repr=False)
     room: Room = field(default_factory=lambda: Room(INGEST_BYTES), repr=False)
     store_threads: StoreThreads = field(default_factory=StoreThreads, repr=False)
     ingest_threads: StoreThreads = field(default_factory=lambda: StoreThreads(INGEST_THREADS, INGEST_SECONDS), repr=False)
@@ -88,6 +91,7 @@ class State:
             loops=Loops(catalog),
             records=KeptRecords(store),
             ingested=IngestedPoints(store),
+            publisher=Publisher(store, catalog),
         )
 
     def close(self) -> None:

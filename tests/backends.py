@@ -24,6 +24,7 @@ from resources.registry.registered_models import create_model
 from resources.registry.versions import number_version
 from resources.sweep_spec import SweepSpec, parse_spec
 from tests.clock import Clock
+from tests.lent_databases import LentDatabases
 from tests.postgres import Postgres
 
 CHECKOUT = Path(__file__).parent.parent
@@ -39,6 +40,9 @@ SMALL: dict[str, Any] = {
     "max_trials": 9,
     "concurrency": 2,
     "max_retries": 1,
+    "serving": {"seconds": 0},  # measuring what it costs takes a process and half a second for each version that is judged
+    # Of 20 test rows: equal is told to be within the margin, and half of them wrong to be beyond it. Only x says what the label is.
+    "gates": ["finite_metrics", "lineage", {"leakage": {"accept": ["x"]}}, {"non_inferior": {"margin": 0.21}}],
 }
 
 
@@ -61,7 +65,7 @@ def snapshot_row(digest: str, **changes: Any) -> SnapshotRow:
 
 def add_version(session: Session, **given: Any) -> ModelVersionRow:
     """A version that exists in the catalog alone, as if a sweep's winner had been promoted; of ``model``, which is its project too."""
-    model = session.get(RegisteredModelRow, given["model"]) or create_model(session, given["model"])
+    model = session.get(RegisteredModelRow, given["model"]) or create_model(session, given["model"], actor="test")
     about: dict[str, Any] = {"mlflow_stage": "None", "project": model.name, "framework": "torch", "created_at": utcnow(), "tags": {}}
     empty: dict[str, Any] = {"input_schema": {}, "output_schema": {}, "metrics": {}}
     row = ModelVersionRow(**{**about, **empty, **given})
@@ -102,6 +106,13 @@ def catalog_template(postgres: Postgres) -> str:
     return name
 
 
+@pytest.fixture(scope="session")
+def lent_catalogs(postgres: Postgres, catalog_template: str) -> Iterator[LentDatabases]:
+    """Copies of it that one test after another takes."""
+    with closing(LentDatabases(postgres, catalog_template)) as lent:
+        yield lent
+
+
 @pytest.fixture
 def backend(tmp_path: Path, catalog_file: Path) -> Iterator[Backend]:
     root = tmp_path / "root"
@@ -113,14 +124,18 @@ def backend(tmp_path: Path, catalog_file: Path) -> Iterator[Backend]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def any_catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty catalog, once on each database: what holds on one must hold on the other."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("catalog_file"), tmp_path / "catalog.db")
-        return f"sqlite:///{tmp_path}/catalog.db"
-    template: str = request.getfixturevalue("catalog_template")
+        yield f"sqlite:///{tmp_path}/catalog.db"
+        return
+    lent: LentDatabases = request.getfixturevalue("lent_catalogs")
     server: Postgres = request.getfixturevalue("postgres")
-    return server.database(f"t{secrets.token_hex(6)}", template)
+    name = lent.take()
+    # A machine that is busy with other tests may take longer to accept than a server waits that answers 503, and has its client ask again.
+    yield server.url(name) + "?connect_timeout=60"
+    lent.give_back(name)
 
 
 @pytest.fixture
@@ -176,11 +191,11 @@ class Dagster:
         }
         self.backend = Backend(root=root, catalog_url=catalog)
 
-    def start(self, *arguments: str, log: Path) -> "subprocess.Popen[bytes]":
-        """Start ``dagster …`` in a process group of its own, its output in ``log``."""
+    def start(self, *arguments: str, log: Path, module: str = "dagster") -> "subprocess.Popen[bytes]":
+        """Start ``dagster …``, or another of its commands, in a process group of its own, its output in ``log``."""
         with log.open("wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "dagster", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 cwd=CHECKOUT,
                 env=self.environment,
                 stdout=output,

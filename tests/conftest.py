@@ -1,6 +1,7 @@
 """What all tests stand on: an environment without a user's settings, servers of the tests' own, a store on each kind of storage.
 
-Nothing here imports the platform: the SDK's tests do without Dagster and SQLAlchemy. The platform's fixtures are in tests/backends.py.
+Nothing is imported here of the platform, but where a fork server has it: the SDK's tests do without Dagster and SQLAlchemy. The platform's
+fixtures are in tests/backends.py.
 """
 
 import gc
@@ -11,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -30,22 +32,13 @@ gc.disable()
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-# A user's settings of a backend of their own; KUBECONFIG alone is meant for the tests, too.
-for name in (
-    "HALVING_CACHE",
-    "HALVING_CACHE_BYTES",
-    "HALVING_CATALOG",
-    "HALVING_CLUSTER",
-    "HALVING_JOURNAL",
-    "HALVING_ROOT",
-    "HALVING_URL",
-    "HALVING_TOKEN",
-    "HALVING_PAGE_URL",
-    "HALVING_DAGSTER_URL",
-    "HALVING_DVC_REMOTE",
-    "DAGSTER_HOME",
-):
-    os.environ.pop(name, None)
+# A user's settings of a backend of their own; KUBECONFIG, and what is named HALVING_TEST_…, is meant for the tests.
+for name in [name for name in os.environ if name.startswith("HALVING_") and not name.startswith("HALVING_TEST_")]:
+    del os.environ[name]
+os.environ.pop("DAGSTER_HOME", None)
+
+# Of the tests' own S3: a fork server has the variables of the moment when it was started, which may be before there is one.
+os.environ.update(CREDENTIALS)
 
 # How long one example takes says more about the machine than about the code.
 settings.register_profile("halving", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow])
@@ -76,10 +69,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop() -> None:
+def pytest_runtestloop(session: pytest.Session) -> None:
     """Let the garbage collector look at what tests make, and no more at what was imported and collected before them."""
     gc.freeze()
+    gc.set_threshold(20_000)  # of what a test makes little is garbage in cycles
     gc.enable()
+    _hold_ready(_GANGS if any(item.get_closest_marker("slow") for item in session.items) else _TRIALS)
+
+
+_TRIALS = [
+    "resources.execution.drop_credentials",
+    "resources.execution.chosen_gpus",
+    "halving.trial_process.main",
+    "resources.evaluation.predictor_process",
+]
+_GANGS = [*_TRIALS, "torch", "halving.trial_process.preload_gang", "halving.trial_process.preload"]
+
+
+def _hold_ready(modules: list[str]) -> None:
+    """Have the fork server of this process import modules, whoever is the first to use it.
+
+    That is a trial, a question to a checkpoint or a gang, which names what it needs itself; all others would import theirs in each process.
+    """
+    named = forkserver.set_forkserver_preload
+    forkserver.set_forkserver_preload = lambda more: named([*modules, *more])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -136,12 +149,9 @@ def redis() -> Iterator[redis_server.Redis]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3]:
     """A server for objects; this process, and what it starts, may use it."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in CREDENTIALS.items():
-            patch.setenv(name, value)
-        server = S3()
-        yield server
-        server.stop()
+    server = S3()
+    yield server
+    server.stop()
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from pyarrow import fs
 
@@ -22,6 +23,21 @@ CREDENTIALS = {
 }
 
 
+# Half of what moto does for a request it would do again for each: list its own folder, and parse the times that it has kept as text.
+# And nobody reads its log.
+_SERVER = """
+import functools
+from moto import backends, server
+from moto.core import serialize
+from werkzeug.serving import WSGIRequestHandler
+modules = frozenset(backends.list_of_moto_modules())
+backends.list_of_moto_modules = lambda: modules
+serialize.parse_to_aware_datetime = functools.lru_cache(100_000)(serialize.parse_to_aware_datetime)
+WSGIRequestHandler.log_request = lambda *_: None
+server.main()
+"""
+
+
 class S3:
     """A running server; :meth:`root` makes an empty store in it. ``host`` may be an address that pods reach.
 
@@ -31,7 +47,7 @@ class S3:
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.host, self.port = host, free_port(host)
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", host, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", _SERVER, "-H", host, "-p", str(self.port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         self._await()
 
@@ -48,6 +64,13 @@ class S3:
         """The server as Arrow sees it, to look behind a store's back."""
         keys = {"access_key": CREDENTIALS["AWS_ACCESS_KEY_ID"], "secret_key": CREDENTIALS["AWS_SECRET_ACCESS_KEY"]}
         return fs.S3FileSystem(endpoint_override=self.endpoint, scheme="http", region="us-east-1", allow_bucket_creation=True, **keys)
+
+    def keep_versions(self, address: str) -> None:
+        """Have the bucket of an address keep each version of its objects, which Arrow cannot ask for."""
+        import boto3
+
+        client = boto3.client("s3", endpoint_url=f"http://{self.endpoint}", region_name="us-east-1")
+        client.put_bucket_versioning(Bucket=urlsplit(address).netloc, VersioningConfiguration={"Status": "Enabled"})
 
     def stop(self) -> None:
         self._server.kill()
@@ -66,7 +89,12 @@ class S3:
 
 
 class Gate:
-    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or :meth:`swallow` (nothing is answered)."""
+    """A TCP proxy before a server: open, :meth:`shut` (connections are refused and broken), or :meth:`swallow` (nothing is answered).
+
+    Attributes:
+        carried: bytes that it let through, in both directions.
+        connections: how many there have been.
+    """
 
     def __init__(self, target: tuple[str, int], host: str = "127.0.0.1") -> None:
         self._target = target
@@ -74,6 +102,7 @@ class Gate:
         self._open: set[socket.socket] = set()
         self._listener: socket.socket | None = None
         self._swallowing = False
+        self.carried = self.connections = 0
         self.open()
 
     @property
@@ -127,6 +156,7 @@ class Gate:
                 outside.close()
                 return
             self._open |= {inside, outside}
+            self.connections += 1
             for source, sink in ((inside, outside), (outside, inside)):
                 threading.Thread(target=self._carry, args=(source, sink), daemon=True).start()
 
@@ -134,6 +164,7 @@ class Gate:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
                 if not self._swallowing:
+                    self.carried += len(data)
                     sink.sendall(data)
         for connection in (source, sink):
             with contextlib.suppress(OSError):

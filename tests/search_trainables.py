@@ -1,6 +1,10 @@
 """Trainables for the tests of the search: what they report says how far they got."""
 
+import fcntl
+import os
+import signal
 import time
+from pathlib import Path
 
 from halving import Run
 
@@ -34,4 +38,48 @@ def exceed_bounds(run: Run) -> None:
     """Better with every epoch, and slower."""
     for epoch in run.epochs():
         run.report(score=run.params["x"], latency_ms=100.0 * run.params["x"])
+        run.save(epoch=epoch)
+
+
+def train_on_all_ranks(run: Run) -> None:
+    """Trains a small model on the same global batches, however many ranks there are; logs their number, and that of the GPUs they see."""
+    import torch
+
+    from tests.sdk.distributed.trainings import Net, batch, loss
+
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    torch.manual_seed(run.seed or 0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    training = run.distribute(model, optimizer)
+    run.restore(model=model, optimizer=optimizer, training=training)
+    for epoch in run.epochs():
+        losses = [training.step(loss, *batch(3 * epoch + step, run)).item() for step in range(3)]
+        run.log({"ranks": run.world_size, "gpus": len(gpus), "loss": losses[-1]}, step=epoch)
+        run.report(score=-losses[-1])
+        run.save(model=model, optimizer=optimizer, training=training)
+
+
+def train_and_end_badly(run: Run) -> None:
+    """After its last granted epoch the first attempt is killed, and later ones hang."""
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        seen.append(epoch)
+        run.report(score=float(sum(seen)))
+        run.save(seen=seen)
+    if run.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def train_with_gpus_of_its_own(run: Run) -> None:
+    """Fails if another trial trains with one of its GPUs meanwhile; leaves their names in ``used`` in the store."""
+    for device in os.environ["CUDA_VISIBLE_DEVICES"].split(","):
+        lock = os.open(f"{run.store.root}/gpu-{device}", os.O_CREAT | os.O_WRONLY)  # until this process ends
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with Path(run.store.root, "used").open("a") as file:
+            file.write(f"{device}\n")
+    for epoch in run.epochs():
+        time.sleep(0.2)
+        run.report(score=run.params["x"] * epoch)
         run.save(epoch=epoch)

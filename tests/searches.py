@@ -40,9 +40,11 @@ def search(backend: Backend, spec: SweepSpec, train: Train, *, seconds: float = 
             reports[given.trial] = epochs
             if most is not None and sum(reports.values()) > most:
                 return scheduler.id
-            if not isinstance(
-                scheduler.reached(given, ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}"), spent), Continue
-            ):
+            report = ReachedRung(epochs, dict(values), f"sha256:{given.trial}-{epochs}")
+            if not isinstance(scheduler.reached(given, report, spent), Continue):
+                break
+            if spec.resources.at(epochs) != spec.resources.at(next(budget for budget in given.ladder if budget > epochs)):
+                scheduler.resized(given, 0.0)
                 break
     if curves:
         log_curves(backend, spec, scheduler.id, reports, train)

@@ -18,6 +18,25 @@ def data() -> pa.Table:
     return pa.table({"x": xs, "label": ["high" if x > 0.5 else "low" for x in xs]})
 
 
+def many() -> pa.Table:
+    """The same with 900 rows, so that slices of its test split are not small."""
+    xs = [((row * 371) % 900) / 900 for row in range(900)]
+    return pa.table({"x": xs, "label": ["high" if x > 0.5 else "low" for x in xs]})
+
+
+def customers() -> pa.Table:
+    """The same 90 rows, three of each customer."""
+    return data().append_column("customer", pa.array([row // 3 for row in range(90)]))
+
+
+def leaky() -> pa.Table:
+    """90 rows in splits of 30, of which 3 of the test split are in train as well."""
+    table = data()
+    parts = ["train"] * 30 + ["validation"] * 30 + ["test"] * 30
+    again = table.slice(0, 3)
+    return pa.concat_tables([table.slice(0, 87), again]).append_column("part", pa.array(parts))
+
+
 def data_raising() -> pa.Table:
     raise KeyError("the file has no such column")
 
@@ -50,7 +69,8 @@ def predict(run: TrainedRun, table: pa.Table) -> list[str]:
 
 
 def predict_badly(run: TrainedRun, table: pa.Table) -> list[str]:
-    return ["low"] * table.num_rows
+    """Wrong for all rows: of 20 that is enough to tell."""
+    return ["low" if x > 0.5 else "high" for x in table["x"].to_pylist()]
 
 
 def predict_numbers(run: TrainedRun, table: pa.Table) -> list[float]:
@@ -152,3 +172,21 @@ def train_killed_beside_a_child(run: Run) -> None:
     """Dies while a child of its own, which has inherited everything, lives on for a while."""
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(90,)).start()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def train_counting(run: Run) -> None:
+    """Keeps how many rows its train split has, read at once and by the loader; the second seed of a final training cannot be trained."""
+    rows = run.dataset.read("train").num_rows
+    loaded = sum(len(batch["x"]) for batch in run.dataset.loader("train", batch_size=16))
+    if run.records.read()["parent"].get("final") == 1:
+        raise RuntimeError("this seed cannot be trained")
+    for epoch in run.epochs():
+        run.report(score=score(run.params["x"], epoch))
+        run.save(rows=rows, loaded=loaded)
+
+
+def predict_counted(run: TrainedRun, table: pa.Table) -> list[str]:
+    """Right for a checkpoint of :func:`train_counting` whose train split is the predictor's, too; wrong by one row for each other split."""
+    kept = run.restore(rows=0, loaded=0)
+    right = kept["rows"] == kept["loaded"] == run.dataset.read("train").num_rows == run.dataset.splits["train"]
+    return ["high" if (x > 0.5) is right else "low" for x in table["x"].to_pylist()]

@@ -1,5 +1,6 @@
 """Waiting for something that another thread or process does."""
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,21 @@ def wait_for(condition: Callable[[], _Given], seconds: float, what: str, *, ever
     while not (given := condition()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {seconds:g} s")
+        time.sleep(every)
+    return given
+
+
+def wait_while_running(
+    process: "subprocess.Popen[bytes]", condition: Callable[[], _Given], log: Path, what: str, *, every: float = 1.0
+) -> _Given:
+    """What ``condition`` gives, once that is true: as long as the process lives that is to bring it about, however busy the machine is.
+
+    Raises:
+        AssertionError: the process has ended; has the end of its ``log``. What hangs is ended by pytest's own timeout.
+    """
+    while not (given := condition()):
+        if process.poll() is not None:
+            raise AssertionError(f"{what}: the process ended before with status {process.returncode}; it said:\n{log.read_text()[-3000:]}")
         time.sleep(every)
     return given
 

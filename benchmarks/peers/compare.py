@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, run_json, settle
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, run_json
 from benchmarks.peers.harness import METRICS
 from benchmarks.peers.installs import environment, install
 from benchmarks.results import Part, Table, number, spread
@@ -113,7 +113,7 @@ def _round(setting: Setting, peer: Peer, python: Path, outcome: Outcome) -> None
 
 
 def _work(setting: Setting, peer: Peer, python: Path, calls: int, work_ms: float) -> dict[str, Any]:
-    settle()
+    setting.settle()
     folder = setting.work / peer.module
     count = 0
     while (place := folder / str(count)).exists():

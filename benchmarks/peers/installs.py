@@ -13,6 +13,7 @@ from benchmarks.machine import last_words
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",
     "DO_NOT_TRACK": "1",
+    "FEAST_USAGE": "False",
     "GRADIO_ANALYTICS_ENABLED": "False",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_HUB_OFFLINE": "1",
@@ -23,7 +24,7 @@ QUIET = {
     "WANDB_SILENT": "true",
 }
 _OURS = ("PIP_CONSTRAINT", "PYTHONPATH", "VIRTUAL_ENV")
-_THEIRS = ("AIM_", "MLFLOW_", "TRACKIO_", "WANDB_")
+_THEIRS = ("AIM_", "FEAST_", "MLFLOW_", "TRACKIO_", "WANDB_")
 
 
 @dataclass(frozen=True)

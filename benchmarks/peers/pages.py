@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from benchmarks import page, server
-from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json, settle
+from benchmarks.machine import CHECKOUT, ChildFailed, Setting, in_child, run_json
 from benchmarks.peers.compare import MLFLOW, TENSORBOARD
 from benchmarks.peers.installs import environment, install
 from benchmarks.results import Part, Table, number, spread
@@ -77,7 +77,7 @@ def measure(setting: Setting) -> Part:
     pages = Table(["tracker", "version", "until it is drawn, s", "main thread, s", "time ratio"], [], "A page")
     walls: list[list[float]] = []
     for site in sites:
-        figures = [_answered(site) for _ in range(setting.choose(1, 3))]
+        figures = [_answered(setting, site) for _ in range(setting.choose(1, 3))]
         walls.append([each["s"] for each in figures])
         cells = [f"{figures[0]['points']:,}", number(figures[0]["bytes"] / 1e6), spread([each["cpu"] for each in figures])]
         answers.rows.append([site.name, site.version, *cells, spread(walls[-1]), _ratio(walls)])
@@ -87,7 +87,7 @@ def measure(setting: Setting) -> Part:
         return part
     walls = []
     for site in sites:
-        shown = [_shown(site) for _ in range(setting.choose(1, 3))]
+        shown = [_shown(setting, site) for _ in range(setting.choose(1, 3))]
         walls.append([seconds for seconds, _ in shown])
         pages.rows.append([site.name, site.version, spread(walls[-1]), spread([busy for _, busy in shown]), _ratio(walls)])
     part.tables.append(pages)
@@ -197,9 +197,9 @@ def _filled(
     return installed.python, folder, run_json(command, cwd=folder, environment=environment(folder))
 
 
-def _answered(site: Site) -> dict[str, float]:
+def _answered(setting: Setting, site: Site) -> dict[str, float]:
     """Bytes, points, the seconds, and CPU of the server with its children."""
-    with _running(site) as (process, port):
+    with _running(setting, site) as (process, port):
         _get(port, *site.asked("metric_1"))
         before, began = _cpu(process), time.monotonic()
         body = _get(port, *site.asked("metric_0"))
@@ -207,9 +207,9 @@ def _answered(site: Site) -> dict[str, float]:
     return {"s": took, "cpu": spent, "bytes": len(body), "points": site.points(body)}
 
 
-def _shown(site: Site) -> tuple[float, float]:
+def _shown(setting: Setting, site: Site) -> tuple[float, float]:
     """Seconds from navigation until the page rests, and seconds of its main thread."""
-    with _running(site) as (_, port), chromium() as browser:
+    with _running(setting, site) as (_, port), chromium() as browser:
         tab = browser.new_context(viewport=page.SIZE).new_page()
         session = tab.context.new_cdp_session(tab)
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
@@ -248,11 +248,11 @@ def _computed(session: Any) -> float:
 
 
 @contextmanager
-def _running(site: Site) -> Iterator[tuple[int, int]]:
+def _running(setting: Setting, site: Site) -> Iterator[tuple[int, int]]:
     """The process id and the port of a tracker's server that can read all runs."""
     port = free_port()
     command = [each.format(port=port) if "{port}" in each else each for each in site.command]
-    settle()
+    setting.settle()
     process = subprocess.Popen(
         command, cwd=site.folder, env=dict(site.variables), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

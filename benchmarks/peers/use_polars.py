@@ -1,20 +1,19 @@
 """The joins of :mod:`benchmarks.features` by polars' ``join_asof``. It runs in polars' environment: polars and the standard library."""
 
 import json
-import resource
 import sys
-import time
 
 import polars as pl
 
-TTL = 7 * 86_400_000_000
+from benchmarks.peers.features_harness import used
+
+_TTL = 7 * 86_400_000_000
 
 
 def main() -> None:
     """Join as ``sys.argv[1]`` says, as JSON; print what it took."""
     given = json.loads(sys.argv[1])
     root, name = given["root"], given["name"]
-    began = time.perf_counter()
     labels = pl.read_parquet(f"{root}/labels.parquet").with_row_index("row").sort("when")
     result = labels
     for view in range(given["views"]):
@@ -24,13 +23,11 @@ def main() -> None:
                 ["user", "_known"], keep="last", maintain_order=True
             )
         joined = labels.join_asof(rows.collect(), left_on="when", right_on="_known", by="user", strategy="backward")
-        live = (pl.col("when") - pl.col("_event")) <= pl.duration(microseconds=TTL)
+        live = (pl.col("when") - pl.col("_known" if name == "event" else "_event")) <= pl.duration(microseconds=_TTL)
         features = [pl.when(live).then(pl.col(feature)).alias(f"{feature}{view}") for feature in ("a", "b", "c")]
         result = result.hstack(joined.select(features))
     result.sort("row").drop("row").write_ipc(f"{root}/{name}-theirs.arrow")
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    found = {"cpu": usage.ru_utime + usage.ru_stime, "wall": time.perf_counter() - began, "mebibytes": usage.ru_maxrss / 1024}
-    print(json.dumps({**found, "version": pl.__version__}), flush=True)
+    print(json.dumps({**used(), "version": pl.__version__}), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from resources.catalog import AttemptRow, TrialRow
@@ -35,13 +35,21 @@ class Attempt:
     error: str | None
 
 
-def attempts_of(session: Session, sweep: str, rules: Rules, trial: int | None = None) -> list[Attempt]:
-    """The attempts at all trials of a sweep, or at one of them, in order of time."""
+def searched_attempts(session: Session, sweep: str, rules: Rules) -> list[Attempt]:
+    """The attempts at all trials of a sweep's search, in order of time."""
+    return _attempts(session, sweep, rules, TrialRow.final.is_(None))
+
+
+def attempts_of(session: Session, sweep: str, rules: Rules, trial: int) -> list[Attempt]:
+    """The attempts at one trial, of the search or of the final training, in order of time."""
+    return _attempts(session, sweep, rules, AttemptRow.trial == trial)
+
+
+def _attempts(session: Session, sweep: str, rules: Rules, which: ColumnElement[bool]) -> list[Attempt]:
     query = select(AttemptRow, TrialRow.audited).join(
         TrialRow, (TrialRow.sweep == AttemptRow.sweep) & (TrialRow.number == AttemptRow.trial)
     )
-    query = query.where(AttemptRow.sweep == sweep).order_by(AttemptRow.started_at, AttemptRow.attempt)
-    query = query if trial is None else query.where(AttemptRow.trial == trial)
+    query = query.where(AttemptRow.sweep == sweep, which).order_by(AttemptRow.started_at, AttemptRow.attempt)
     return [
         Attempt(
             trial=row.trial,

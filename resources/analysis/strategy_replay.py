@@ -61,9 +61,10 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
         if row.status == "searching":
             raise NotReplayable(f"sweep {sweep} is still searching: replay it when its search is over, or end it with halving stop {sweep}")
         spec = stored_spec(row.spec)
-        trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0]
+        trials = [trial for trial in catalog.trials(session, sweep) if trial.attempt > 0 and trial.final is None]
         results = list(session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep).order_by(RungResultRow.rung)))
-        attempts = list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep)))
+        numbers = {trial.number for trial in trials}
+        attempts = [row for row in session.scalars(select(AttemptRow).where(AttemptRow.sweep == sweep)) if row.trial in numbers]
     specs = [spec_with(spec, strategy, max(1, len(trials))) for strategy in strategies]
     summary = summarize(catalog, sweep)
     if summary.best is None:
@@ -90,7 +91,7 @@ def replay_sweep(store: Store, catalog: Catalog, sweep: str, strategies: Sequenc
 def _curves(store: Store, spec: SweepSpec, sweep: str, trials: Sequence[TrialRow], results: Sequence[RungResultRow]) -> list[TrialCurve]:
     points: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     for metric in dict.fromkeys([*(objective.metric for objective in spec.objectives), *spec.bounds]):
-        for run, known in _points(store, spec.name, [trial_key(sweep, trial.number) for trial in trials], metric).items():
+        for run, known in _points(store, spec.project, [trial_key(sweep, trial.number) for trial in trials], metric).items():
             points[run][metric] = known
     if not points:
         raise NotFound(f"the store {store.root} no longer has points of sweep {sweep}, so there is nothing to replay")

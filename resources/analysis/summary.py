@@ -8,11 +8,14 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from resources.analysis.final_trials import FinalTrial, final_trials
+from resources.analysis.spent import ResultsAt, gpus_of_attempts, spent_and_saved
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.state_cache import StateCache
 from resources.search.decide import pareto_front, ranking
-from resources.search.state import Halving, Rules, SearchState, Status, TrialState
+from resources.search.rules import seeds_of
+from resources.search.state import Halving, SearchState, Status, TrialState
 from resources.sweep_spec import SweepSpec, stored_spec
 
 
@@ -76,25 +79,32 @@ class SweepSummary:
 
     Attributes:
         control: what its user has asked for: run, pause or stop.
+        project: whose share it uses.
+        held_back: why none of its trials is started though it has work: a quota, or the others' shares; None if nothing keeps it back.
         objective, direction: of the objective that ranks trials.
         objectives: all objectives, with how each is summarised at a rung.
-        planned: how many trials it may start.
+        planned: how many trials its search may start.
         counts: how many trials are in each status.
-        standings: trials with a result, best first.
+        standings: trials of the search with a result, best first.
         rungs: those of every bracket, the longest bracket first.
         infeasible: how many of ``standings`` are out of bounds.
         waiting: trials whose pods have not started, with the cluster's reason.
         preemptions: how many times a trial lost its worker.
         epochs_trained: by the search; failed trials count up to their last result.
         epochs_full: what the search would have trained without early stopping.
+        final: the trainings of the winner's params once the search is over, by seed, as far as they have begun; they count nowhere else but
+            in ``failed`` and ``waiting``.
+        final_seeds: how many of them there are to be; 0 without a final training.
         audit_epochs, audit_seconds: what the audit of pruning trained in addition.
         seconds: training time of the search, repeated work included.
         seconds_saved: the time of the epochs not trained, at the seconds that an epoch of the trial, or of all trials, took.
     """
 
     sweep: str
+    project: str
     status: str
     control: str
+    held_back: str | None
     objective: str
     direction: str
     objectives: list[dict[str, Any]]
@@ -108,6 +118,8 @@ class SweepSummary:
     waiting: list[dict[str, Any]]
     infeasible: int
     audited: int
+    final: list[FinalTrial]
+    final_seeds: int
     preemptions: int
     epochs_trained: int
     epochs_full: int
@@ -142,13 +154,17 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         spec, state = stored_spec(row.spec), state_of(session, row)
         trials = catalog.trials(session, sweep)
         results = session.scalars(select(RungResultRow).where(RungResultRow.sweep == sweep))
-        at = {(result.trial, result.rung): result for result in results}
-    standings = _standings(sweep, spec, state, trials, at)
-    cost = _cost(state, trials, at)
+        rows = {(result.trial, result.rung): result for result in results}
+        gpus = gpus_of_attempts(session, sweep) if spec.resources.largest.gpus else {}
+    searched, at = trials[: len(state.trials)], {place: result for place, result in rows.items() if place[0] < len(state.trials)}
+    standings = _standings(sweep, spec, state, searched, at)
+    cost = spent_and_saved(state, searched, at, gpus)
     return SweepSummary(
         sweep=sweep,
+        project=row.project,
         status=row.status,
         control=row.control,
+        held_back=row.held_back,
         objective=spec.objective.metric,
         direction=spec.objective.direction,
         objectives=[objective.model_dump(exclude_none=True) for objective in spec.objectives],
@@ -170,10 +186,10 @@ def summarize(catalog: Catalog, sweep: str) -> SweepSummary:
         ],
         infeasible=sum(standing.violation > 0 for standing in standings),
         audited=sum(trial.audited is not None for trial in state.trials),
+        final=final_trials(sweep, trials, rows.values()),
+        final_seeds=seeds_of(spec),
         preemptions=sum(trial.preemptions for trial in state.trials),
         **cost,
-        gpu_seconds=cost["seconds"] * spec.resources.gpus,
-        gpu_seconds_saved=cost["seconds_saved"] * spec.resources.gpus,
     )
 
 
@@ -191,10 +207,7 @@ def outcome(status: str, *, audited: bool, searching: bool) -> str:
     return "stopped" if status == Status.PAUSED and not searching else status
 
 
-_At = dict[tuple[int, int], RungResultRow]
-
-
-def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], at: _At) -> list[Standing]:
+def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence[TrialRow], at: ResultsAt) -> list[Standing]:
     front = set(pareto_front(state)) if len(spec.objectives) > 1 else set()
     standings = []
     for trial, rung in ranking(state):
@@ -222,47 +235,6 @@ def _standings(sweep: str, spec: SweepSpec, state: SearchState, trials: Sequence
             )
         )
     return standings
-
-
-def _cost(state: SearchState, trials: Sequence[TrialRow], at: _At) -> dict[str, Any]:
-    """What was trained, and what early stopping saved.
-
-    An epoch that was not trained counts with the seconds that an epoch of its trial took, or with the sweep's average where
-    that is less, because a short training is mostly start-up. So the estimate of what was saved is a low one.
-    """
-    trained = full = audit_epochs = 0
-    saved = audit_seconds = 0.0
-    average = _seconds_per_epoch([result for result in at.values() if result.value is not None])
-    for trial in state.trials:
-        results = [at[trial.number, rung] for rung in range(len(trial.results))]
-        counted, audit = results[: len(trial.counted)], results[len(trial.counted) :]
-        epochs = max((result.epochs for result in counted), default=0)
-        left = _left(state.rules, trial, epochs)
-        trained, full = trained + epochs, full + epochs + left
-        saved += left * min(average, _seconds_per_epoch(counted)) if left else 0.0
-        audit_epochs += max((result.epochs - epochs for result in audit if result.value is not None), default=0)
-        audit_seconds += sum(result.seconds for result in audit)
-    return {
-        "epochs_trained": trained,
-        "epochs_full": full,
-        "audit_epochs": audit_epochs,
-        "seconds": sum(trial.seconds for trial in trials) - audit_seconds,
-        "seconds_saved": saved,
-        "audit_seconds": audit_seconds,
-    }
-
-
-def _seconds_per_epoch(results: Sequence[RungResultRow]) -> float:
-    last: dict[int, int] = {}
-    for result in results:
-        last[result.trial] = max(result.epochs, last.get(result.trial, 0))
-    return sum(result.seconds for result in results) / max(1, sum(last.values()))
-
-
-def _left(rules: Rules, trial: TrialState, epochs: int) -> int:
-    """The epochs up to the last rung that were not trained, because the trial was stopped early."""
-    stopped_early = trial.audited is not None or trial.status in (Status.PAUSED, Status.STOPPED)
-    return max(0, rules.ladder(trial.number)[-1] - epochs) if stopped_early and epochs else 0
 
 
 def _rungs(state: SearchState) -> list[RungSummary]:

@@ -24,15 +24,17 @@ class SweepLine:
     Attributes:
         status: of one that is not open yet, or never will be, what has become of the intent: waiting, launched, failed or canceled.
         control: what its user has asked for: run, pause or stop.
-        best: the objective of the leading trial, by the order of the leaderboard without its Pareto front; None without a result.
-        trials: how many it may start.
-        counts: how many trials are in each status.
+        best: the objective of the search's leading trial, by the order of the leaderboard without its Pareto front; None without a result.
+        trials: how many its search may start.
+        counts: how many of them are in each status.
         problem: why its spec cannot be read; objective, direction, best and trials are None then. None if it can.
-        waiting: why it is not open yet, or never was; None if it is open.
+        waiting: why it is not open yet, or never was; of an open one why none of its trials is started: a quota, or the others' shares.
     """
 
     id: str
     name: str
+    project: str
+    priority: int
     status: str
     control: str
     created_at: datetime
@@ -49,33 +51,35 @@ class SweepLine:
         return asdict(self)
 
 
-def list_sweeps(catalog: Catalog, *, names: Collection[str] | None = None, limit: int = 50) -> list[SweepLine]:
+def list_sweeps(catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50) -> list[SweepLine]:
     """The newest sweeps first, those that are not open yet among them.
 
     Args:
-        names: only sweeps of these names, which are also their projects and models.
+        projects: only sweeps of these projects.
         limit: at most so many.
     """
     query = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.id).limit(limit)
-    query = query if names is None else query.where(SweepRow.name.in_(names))
+    query = query if projects is None else query.where(SweepRow.project.in_(projects))
     with catalog.read() as session:
         rows = list(session.scalars(query))
         ids = [row.id for row in rows]
         counts, leaders = _counts(session, ids), _leaders(session, ids)
     lines = [_line(row, counts[row.id], leaders) for row in rows]
-    lines += [_not_open(row) for row in intents.not_open(catalog, names=names, limit=limit)]
+    lines += [_not_open(row) for row in intents.not_open(catalog, projects=projects, limit=limit)]
     return sorted(lines, key=lambda line: line.created_at, reverse=True)[:limit]
 
 
 def _line(row: SweepRow, counts: dict[str, int], leaders: dict[tuple[str, bool], float]) -> SweepLine:
-    copied = {name: getattr(row, name) for name in ("id", "name", "status", "control", "created_at", "finished_at")}
-    return SweepLine(**copied, counts=counts, waiting=None, **_of_spec(row.spec, row.id, row.max_trials, leaders))
+    copied = {name: getattr(row, name) for name in ("id", "name", "project", "priority", "status", "control", "created_at", "finished_at")}
+    return SweepLine(**copied, waiting=row.held_back, counts=counts, **_of_spec(row.spec, row.id, row.max_trials, leaders))
 
 
 def _not_open(row: IntentRow) -> SweepLine:
     return SweepLine(
         id=row.sweep,
         name=row.payload["spec"]["name"],
+        project=intents.project_of(row),
+        priority=row.payload["spec"].get("priority", 0),
         status=row.status,
         control=Control.RUN,
         created_at=row.created_at,
@@ -102,7 +106,7 @@ def _of_spec(data: Any, sweep: str, extended: int | None, leaders: dict[tuple[st
 
 def _counts(session: Session, sweeps: list[str]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = defaultdict(dict)
-    query = select(TrialRow.sweep, TrialRow.status, func.count()).where(TrialRow.sweep.in_(sweeps))
+    query = select(TrialRow.sweep, TrialRow.status, func.count()).where(TrialRow.sweep.in_(sweeps), TrialRow.final.is_(None))
     for sweep, status, count in session.execute(query.group_by(TrialRow.sweep, TrialRow.status)):
         counts[sweep][status] = count
     return counts
@@ -114,10 +118,12 @@ def _leaders(session: Session, sweeps: list[str]) -> dict[tuple[str, bool], floa
     has_one = (result.sweep.in_(sweeps), result.value.is_not(None))
     highest = select(result.sweep, result.trial, func.max(result.rung).label("rung")).where(*has_one).group_by(result.sweep, result.trial)
     top = highest.subquery()
+    searched = (TrialRow.sweep == result.sweep) & (TrialRow.number == result.trial) & TrialRow.final.is_(None)
     infeasible = (result.violation > 0).label("infeasible")
     query = (
         select(result.sweep, infeasible, result.epochs, func.min(result.value), func.max(result.value))
         .join(top, (top.c.sweep == result.sweep) & (top.c.trial == result.trial) & (top.c.rung == result.rung))
+        .join(TrialRow, searched)
         .group_by(result.sweep, infeasible, result.epochs)
     )
     best: dict[tuple[str, bool], float] = {}

@@ -1,11 +1,11 @@
-"""What happened in a sweep, and when: every attempt at a trial, and every result at a rung."""
+"""What happened in a search, and when: every attempt at a trial, and every result at a rung. The final training is left out."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import select
 
-from resources.analysis.attempts import Attempt, attempts_of, is_audit
+from resources.analysis.attempts import Attempt, is_audit, searched_attempts
 from resources.catalog import Catalog, RungResultRow, TrialRow
 from resources.search.rules import rules_of
 from resources.sweep_spec import stored_spec
@@ -55,11 +55,13 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        attempts = attempts_of(session, sweep, rules_of(stored_spec(catalog.sweep(session, sweep).spec)))
+        attempts = searched_attempts(session, sweep, rules_of(stored_spec(catalog.sweep(session, sweep).spec)))
         reached = select(RungResultRow, TrialRow.audited).join(
             TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )
-        results = session.execute(reached.where(RungResultRow.sweep == sweep).order_by(RungResultRow.reached_at)).all()
+        results = session.execute(
+            reached.where(RungResultRow.sweep == sweep, TrialRow.final.is_(None)).order_by(RungResultRow.reached_at)
+        ).all()
     copied = ("trial", "attempt", "rung", "epochs", "value", "violation", "decision")
     milestones = [
         Milestone(**{name: getattr(row, name) for name in copied}, audit=is_audit(row.rung, audited), at=row.reached_at)

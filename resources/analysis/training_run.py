@@ -8,6 +8,7 @@ from halving import Store
 from halving.errors import NotFound, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.analysis.attempts import Attempt
+from resources.analysis.time_spent import time_spent
 from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.catalog.trial_key import trial_key
@@ -40,6 +41,7 @@ class TrainingRun:
         epoch: of its newest checkpoint; 0 without one.
         checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
         unavailable: why its checkpoints cannot be shown now; None if they are.
+        time_spent: where its time went, as :meth:`resources.analysis.time_spent.TimeSpent.as_dict` gives it; None where it is not known.
         restored_from: the checkpoint that it began with; None if it began with nothing.
     """
 
@@ -64,6 +66,7 @@ class TrainingRun:
     attempts: list[Attempt]
     checkpoints: list[dict[str, Any]]
     unavailable: str | None
+    time_spent: dict[str, Any] | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -81,13 +84,14 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         sweep = session.get(SweepRow, sweep_id)
     asked: dict[str, Any] = sweep.spec if sweep else intent.payload["spec"] if intent else {}
     history = _history(catalog, run, sweep)
-    if asked.get("name") != project or (history is None and run != trial_key(sweep_id, 0)):
+    if asked.get("project", asked.get("name")) != project or (history is None and run != trial_key(sweep_id, 0)):
         raise no_training_run(project, run)
     saved, unavailable = _checkpoints(store, project, run) if history and history.attempts else ([], None)
     status, waiting = _standing(intent, sweep, history)
     begun = sweep or intent
     assert begun is not None  # or there would be no name
     spec = stored_spec(asked)
+    spent = time_spent(store, project, run) if saved else None
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
@@ -110,6 +114,7 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         attempts=history.attempts if history else [],
         checkpoints=[{"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)} for one in saved],
         unavailable=unavailable,
+        time_spent=spent.as_dict() if spent else None,
     )
 
 

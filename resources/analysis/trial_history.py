@@ -36,6 +36,8 @@ class TrialHistory:
     """A trial, its results and its attempts.
 
     Attributes:
+        project: of its run.
+        final: of a trial of the final training the number of its seed, from 0; None for the search's.
         waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot start; else None.
         error: why its last attempt failed or was preempted.
         seconds: training time of all attempts.
@@ -43,6 +45,7 @@ class TrialHistory:
 
     trial: str
     sweep: str
+    project: str
     status: str
     waiting: str | None
     params: dict[str, Any]
@@ -50,6 +53,7 @@ class TrialHistory:
     failures: int
     preemptions: int
     audited: bool
+    final: int | None
     seconds: float
     error: str | None
     checkpoint: str | None
@@ -79,10 +83,11 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
         attempts = attempts_of(session, sweep, rules_of(stored_spec(opened.spec)), number)
-    copied = ("status", "params", "failures", "preemptions", "seconds", "error", "checkpoint")
+    copied = ("status", "params", "failures", "preemptions", "seconds", "error", "checkpoint", "final")
     return TrialHistory(
         trial=key,
         sweep=sweep,
+        project=opened.project,
         **{name: getattr(trial, name) for name in copied},
         waiting=waits_for(opened, trial),
         metric=opened.spec["objective"]["metric"],
@@ -111,4 +116,6 @@ def waits_for(sweep: SweepRow, trial: TrialRow) -> str | None:
         return None
     if sweep.control != Control.RUN:
         return "for its sweep, which is paused" if sweep.control == Control.PAUSE else "for nothing: its sweep is being stopped"
+    if sweep.held_back and trial.status != Status.PAUSED:
+        return f"for its project: {sweep.held_back}"
     return "to be promoted, when it is among the best of its rung" if trial.status == Status.PAUSED else "for a free worker"

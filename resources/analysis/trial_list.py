@@ -16,6 +16,7 @@ class TrialLine:
 
     Attributes:
         waiting: why a trial that is not over does not train now; see :class:`resources.analysis.trial_history.TrialHistory`.
+        final: of a trial of the final training the number of its seed, from 0; None for the search's.
         objective, metrics, epochs, rung: of the highest rung where it has a result; None before the first.
         error: the last line of why its last attempt failed or was preempted.
     """
@@ -25,6 +26,7 @@ class TrialLine:
     status: str
     params: dict[str, Any]
     waiting: str | None
+    final: int | None
     objective: float | None
     metrics: dict[str, float]
     epochs: int | None
@@ -58,6 +60,7 @@ def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
                 status=trial.status,
                 params=trial.params,
                 waiting=waits_for(opened, trial),
+                final=trial.final,
                 objective=result.value if result else None,
                 metrics=(result.metrics or {}) if result else {},
                 epochs=result.epochs if result else None,

@@ -1,46 +1,41 @@
 """Opening the catalog and its transactions: the edge to SQL."""
 
 import fcntl
-import random
 import re
 import select as select_ready
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from alembic import command
-from alembic.config import Config as AlembicConfig
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Select, Update, create_engine, event, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError, OperationalError
 from sqlalchemy.orm import Session
 
-from halving.errors import InvalidInput, NotFound, StoreError
+from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from resources.catalog import retry
+from resources.catalog.driver_options import driver_options, recycle_seconds
 from resources.catalog.fair_lock import FairLock
 from resources.catalog.pipelined import at_once, transaction
 from resources.catalog.tables import Base, SnapshotRow, SweepRow, TrialRow
 
+if TYPE_CHECKING:
+    from alembic.config import Config as AlembicConfig
+
 _MIGRATIONS = Path(__file__).with_name("migrations")
-_MIGRATION_LOCK, _EXCLUSIVE_LOCK = 4_719_025, 4_719_026  # any two numbers, the same in every process
-_RECONNECT_SECONDS = 3600  # at most; each new connection sets the clock by the server's
-_POSTGRES_OPTIONS: dict[str, Any] = {
-    "application_name": "halving",
-    # A server whose machine is gone never answers: seconds to wait for each of its addresses, and milliseconds for what was sent.
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
+_MIGRATION_LOCK, _EXCLUSIVE_LOCK, _PUBLISHING_LOCK = 4_719_025, 4_719_026, 4_719_027  # any numbers, the same in every process
+_PUBLISHING_SECONDS = 5.0  # that another process is waited for, which may wait for the store itself
+# Every process asks this when it opens a catalog; SQLAlchemy's inspector would put its own question together for each engine anew.
+_HAS_REVISION = {
+    "postgresql": "SELECT to_regclass('alembic_version')::text",
+    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
 }
-_IMPATIENT = {"connect_timeout": 2, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3_000}
+_LOCK_NOT_AVAILABLE = "55P03"  # Postgres' code for a lock that was not had in time
 _AWAY_SECONDS = 1.0  # that it counts as away for all threads of an impatient process after one has waited for it in vain
 
 _WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()  # of each SQLite file that this process has open
@@ -77,12 +72,13 @@ class Catalog:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self.engine = create_engine(parsed, connect_args={"timeout": 2 * patience})
             else:
-                known = _POSTGRES_OPTIONS if patience >= retry.CONNECT_SECONDS else {**_POSTGRES_OPTIONS, **_IMPATIENT}
-                options = {name: value for name, value in known.items() if name not in parsed.query}
-                # Workers that started together must not all connect anew in the same instant of every hour.
-                recycle = round(_RECONNECT_SECONDS * random.uniform(0.5, 1.0))
                 self.engine = create_engine(
-                    parsed, pool_size=connections, max_overflow=4, pool_timeout=patience, pool_recycle=recycle, connect_args=options
+                    parsed,
+                    pool_size=connections,
+                    max_overflow=4,
+                    pool_timeout=patience,
+                    pool_recycle=recycle_seconds(),  # each new connection sets the clock by the server's
+                    connect_args=driver_options(parsed, patient=patience >= retry.CONNECT_SECONDS),
                 )
         except OSError as error:
             raise StoreError(f"catalog url {shown!r} is not accepted: {error}; give the path of a folder that can be written") from None
@@ -104,24 +100,30 @@ class Catalog:
 
     def upgrade(self) -> None:
         """Bring the schema to the newest revision; processes that do so at the same time wait for each other."""
-        head = _newest_revision()
+        head = newest_revision()
         # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for that, so the lock must.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
         if not is_new and self._revision() == head:
             return
         with self._migration_lock():
             if self._revision() != head:
+                from alembic import command  # every process opens a catalog, and hardly any finds an old one
+
                 command.upgrade(self.alembic(), "head")
 
     def _revision(self) -> str | None:
         def read() -> str | None:
             with self.engine.connect() as connection:
-                return MigrationContext.configure(connection).get_current_revision()
+                if connection.scalar(text(_HAS_REVISION[self.engine.name])) is None:
+                    return None
+                return connection.scalar(text("SELECT version_num FROM alembic_version"))
 
         return retry.retry_transient(read, self._patience)
 
-    def alembic(self) -> AlembicConfig:
+    def alembic(self) -> "AlembicConfig":
         """Alembic's configuration for this catalog, for migrations and their tests."""
+        from alembic.config import Config as AlembicConfig
+
         config = AlembicConfig()
         config.set_main_option("script_location", str(_MIGRATIONS))
         config.attributes["engine"] = self.engine
@@ -209,7 +211,7 @@ class Catalog:
         return row
 
     def end_sweep(self, sweep: str, status: str, *, only_from: str | None = None) -> None:
-        """Set a sweep's last status: ``finished``, ``rejected`` or ``failed``; with ``only_from`` only if it has that status now."""
+        """Set a sweep's last status, finished, rejected, held or failed; with ``only_from`` only if it has that status now."""
         with self.write() as session:
             row = self.sweep(session, sweep, lock=True)
             if only_from is None or row.status == only_from:
@@ -231,15 +233,57 @@ class Catalog:
         return list(session.scalars(select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number)))
 
     @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """While one process writes into the store what the catalog says, others wait, but not for long: the store may be away and hold
+        it up. The lock ends with its process.
+
+        Raises:
+            StoreUnavailable: another process is at it for longer.
+        """
+        with self._process_lock(_PUBLISHING_LOCK, ".publishing.lock", _PUBLISHING_SECONDS):
+            yield
+
+    @contextmanager
     def _migration_lock(self) -> Iterator[None]:
+        with self._process_lock(_MIGRATION_LOCK, ".lock"):
+            yield
+
+    @contextmanager
+    def _process_lock(self, key: int, suffix: str, seconds: float | None = None) -> Iterator[None]:
+        """Hold a lock among processes; with ``seconds`` it is not waited for any longer."""
         if self._file:
-            with self._file.with_suffix(".lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+            with self._file.with_suffix(suffix).open("w") as lock:
+                _lock_file(lock, seconds)
                 yield
             return
         with self.engine.connect() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
+            if seconds is not None:
+                connection.execute(text(f"SET LOCAL lock_timeout = {round(1000 * seconds)}"))
+            try:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+                    raise
+                raise _held(seconds) from None
             yield
+
+
+def _lock_file(file: IO[str], seconds: float | None) -> None:
+    if seconds is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return
+    end = time.monotonic() + seconds
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if time.monotonic() >= end:
+            raise _held(seconds)
+        time.sleep(0.02)
+
+
+def _held(seconds: float | None) -> StoreUnavailable:
+    return StoreUnavailable(f"another process has written into it for {seconds:g} s and is not done")
 
 
 def utcnow() -> datetime:
@@ -267,9 +311,9 @@ def _use_sqlite_safely(engine: Engine) -> None:
 
 
 @cache
-def _newest_revision() -> str | None:
-    """Of the schema. Alembic reads each migration for it, and a process opens the catalog more than once."""
-    return ScriptDirectory(str(_MIGRATIONS)).get_current_head()
+def newest_revision() -> str:
+    """Of the schema: migrations are numbered, and the file of each begins with its revision (:mod:`resources.catalog.migrate`)."""
+    return max(path.name for path in (_MIGRATIONS / "versions").glob("[0-9]*.py")).partition("_")[0]
 
 
 def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], patience: float) -> None:

@@ -1,10 +1,11 @@
 """The tables of the index of runs. All in them can be made again from the store: see :mod:`resources.analysis.run_index`.
 
 Rows of one name lie side by side (``run_values`` is clustered by name and run), because a filter or an order asks for a few names of
-very many runs, and a page of the table for many names of very few.
+very many runs, and a page of the table for many names of very few. In Postgres, which keeps rows as they came, the primary keys of
+``run_values`` and ``runs`` have the columns that questions ask for in them, so that both are read in the order of runs.
 """
 
-from sqlalchemy import BigInteger, Index, Integer, SmallInteger, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Index, Integer, SmallInteger, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from resources.catalog.tables import Base
@@ -14,6 +15,8 @@ Ordered = Text().with_variant(Text(collation="C"), "postgresql")
 
 NUMBER, TEXT, BOOL = 0, 1, 2
 """The types of a value, :attr:`RunValueRow.type`; also the order of values of different types."""
+
+_HAS_SEGMENTS = text("segments <> 0")
 
 
 class RunIndexRow(Base):
@@ -35,17 +38,20 @@ class RunIndexRow(Base):
 
 
 class RunRow(Base):
-    """A run of the store. Times are in seconds since the epoch.
+    """A run of the store. lifecycle: active, archived or deleted. Times are in seconds since the epoch.
 
     ``signature`` is what the run's listings were when it was read: while they are the same there is nothing new. ``look_again`` is
-    when they are to be listed again.
+    when they are to be listed again. ``segments`` is how many segments its listing had, -1 where that is not known: such runs wait for
+    compaction. ``compact_at`` is when compaction is to look at it, by the database's clock: who compacts it moves that on, so that no
+    other process does, and somebody does if this one dies.
     """
 
     __tablename__ = "runs"
     __table_args__ = (
         UniqueConstraint("project", "run"),
-        Index("runs_by_start", "started", "project", "run"),
-        Index("runs_of_project_by_start", "project", "started", "run"),
+        Index("runs_to_compact", "compact_at", sqlite_where=_HAS_SEGMENTS, postgresql_where=_HAS_SEGMENTS),
+        Index("runs_by_start", "lifecycle", "started", "project", "run"),  # nearly every question asks for active ones
+        Index("runs_of_project_by_start", "project", "lifecycle", "started", "run"),
     )
 
     # Postgres takes a number for each row that is put, also where the run is there already: 32 bits of them would be used up in months.
@@ -53,6 +59,7 @@ class RunRow(Base):
     project: Mapped[str] = mapped_column(Ordered)
     run: Mapped[str] = mapped_column(Ordered)
     status: Mapped[str] = mapped_column(Ordered)
+    lifecycle: Mapped[str] = mapped_column(Ordered, default="active", server_default="active")
     started: Mapped[float]
     ended: Mapped[float | None]
     seconds: Mapped[float | None]
@@ -67,6 +74,8 @@ class RunRow(Base):
     revision: Mapped[int] = mapped_column(BigInteger, index=True)
     look_again: Mapped[float] = mapped_column(index=True)
     signature: Mapped[str]
+    segments: Mapped[int] = mapped_column(default=-1, server_default="-1")
+    compact_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
 
 
 class RunNameRow(Base):

@@ -2,6 +2,7 @@
 
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -23,6 +24,13 @@ def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalo
     if url is None and store.folder is None:
         raise InvalidInput(f"catalog_url is needed with the store {store.root}: set HALVING_CATALOG to a Postgres URL")
     return _opened(url or f"sqlite:///{store.folder}/catalog.db", **options)
+
+
+def catalog_at_hand(store: Store) -> Catalog | None:
+    """A store's catalog if there is one already: whoever only asks makes none."""
+    if os.environ.get("HALVING_CATALOG") or (store.folder is not None and Path(store.folder, "catalog.db").exists()):
+        return open_catalog(store)
+    return None
 
 
 @cache

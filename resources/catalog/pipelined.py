@@ -57,7 +57,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
             with connection.begin():
                 yield connection
         finally:
-            if driver and not connection.invalidated and not driver.closed:
+            if driver and not connection.invalidated and not _is_lost(driver):
                 driver.autocommit = False
 
 
@@ -103,6 +103,11 @@ def _is_postgres(dialect: Dialect) -> bool:
     return dialect.name == "postgresql"
 
 
+def _is_lost(driver: Any) -> bool:
+    """Whether the connection is closed; or was broken off while a pipeline was left, which psycopg does not call closed."""
+    return driver.closed or driver.info.pipeline_status.name != "OFF" or driver.info.transaction_status.name in ("ACTIVE", "UNKNOWN")
+
+
 def _execute(driver: Any, asked: Asked) -> Any:
     from psycopg.rows import namedtuple_row  # not where SQLite is the catalog
 
@@ -123,7 +128,7 @@ def _errors_of(dialect: Any, asked: list[Asked], driver: Any = None) -> Iterator
     except error_of_driver as error:
         if interruption := _interruption_before(error, handled):
             raise interruption from None
-        lost = driver is not None and driver.closed
+        lost = driver is not None and _is_lost(driver)
         sql = "; ".join(_written(statement, tuple(values)).sql for statement, values in asked)
         raise DBAPIError.instance(
             sql, None, error, error_of_driver, hide_parameters=True, connection_invalidated=lost, dialect=dialect

@@ -5,9 +5,9 @@ Parameters that begin with ``of_`` choose rows; the others are values of columns
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, bindparam, func, insert, null, or_, select, update
+from sqlalchemy import ColumnElement, Table, and_, bindparam, case, false, func, insert, null, or_, select, update
 
-from resources.catalog.tables import AttemptRow, Excerpt, RungResultRow, SweepRow, TrialRow
+from resources.catalog.tables import AttemptRow, Excerpt, ProjectRow, RungResultRow, SweepRow, TrialRow
 
 
 def _table(row: Any) -> Table:
@@ -31,11 +31,16 @@ _SWEEP = SWEEPS.c.id == bindparam("of_sweep")
 _TRIAL = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.number == bindparam("of_trial"))
 _ATTEMPT = _at(ATTEMPTS, "sweep", "trial", "attempt")
 
-SWEEP = select(SWEEPS.c.revision, SWEEPS.c.control, SWEEPS.c.max_trials, SWEEPS.c.status, SWEEPS.c.sampler_attrs).where(_SWEEP)
+# Out of its project's hours it is paused, whatever its user wants but a stop.
+_CONTROL = case((and_(SWEEPS.c.control == "run", SWEEPS.c.out_of_gpu_hours.is_not(None)), "pause"), else_=SWEEPS.c.control).label("control")
+
+# Whether projects share the machines is asked along: where none has a row, that costs a decision no statement of its own.
+_SHARED = select(func.count()).select_from(_table(ProjectRow)).scalar_subquery().label("projects")
+SWEEP = select(*SWEEPS.c["revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at"], _CONTROL, _SHARED).where(_SWEEP)
 SWEEP_LOCKED = SWEEP.with_for_update()
 
 CHANGED_TRIALS = (
-    select(*TRIALS.c["number", "status", "failures", "preemptions", "audited", "params", "sampler_attrs", "attempt", "checkpoint"])
+    select(*TRIALS.c["number", "status", "failures", "preemptions", "audited", "final", "params", "sampler_attrs", "attempt", "checkpoint"])
     .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.revision > bindparam("since"))
     .order_by(TRIALS.c.number)
 )
@@ -45,7 +50,7 @@ NEW_RESULTS = (
     .order_by(RESULTS.c.trial, RESULTS.c.rung)
 )
 RUNNING = (
-    select(TRIALS.c.number, TRIALS.c.worker)
+    select(TRIALS.c.number, TRIALS.c.worker, TRIALS.c.asked_back)
     .where(TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running")
     .order_by(TRIALS.c.number)
 )
@@ -74,7 +79,9 @@ END_SEARCH = update(SWEEPS).where(_SWEEP).values(_set("status", "finished_at"))
 
 ADD_TRIAL = insert(TRIALS)
 _HEARD_OF = {"doubted_until": null(), "waiting": null()}
-HAND_OUT = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("status", "audited", "attempt", "worker", "lease_until", "revision")})
+_GIVEN_BACK = {"asked_back": false()}
+_HANDED_OUT = _set("status", "audited", "attempt", "worker", "lease_until", "gpus", "revision")
+HAND_OUT = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_GIVEN_BACK, **_HANDED_OUT})
 _DECIDED = {
     **_HEARD_OF,
     **_set("status", "failures", "preemptions", "error", "revision"),
@@ -82,14 +89,21 @@ _DECIDED = {
     "checkpoint": func.coalesce(bindparam("checkpoint"), TRIALS.c.checkpoint),
 }
 GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
-END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, "worker": null(), "lease_until": null()})
+END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, **_GIVEN_BACK, "worker": null(), "lease_until": null()})
 CLAIM = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("worker", "lease_until")})
 _RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
+_WANTED = select(SWEEPS.c.control).where(_SWEEP).scalar_subquery()
+_SPENT = select(SWEEPS.c.out_of_gpu_hours.is_not(None)).where(_SWEEP).scalar_subquery()
 RENEW_LEASE = (
     update(TRIALS)
     .where(*_RUNNING_ATTEMPT)
     .values(lease_until=bindparam("lease_until"), doubted_until=null())
-    .returning(select(SWEEPS.c.control).where(_SWEEP).scalar_subquery().label("control"))
+    # A trial whose place a more important sweep wants, or whose project's GPU-hours are used up, yields when it has saved its epoch and not
+    # within a grace period, unless the sweep's user wants something else of it.
+    .returning(
+        case((and_(_WANTED == "run", or_(TRIALS.c.asked_back, _SPENT)), "yield"), else_=_WANTED).label("control"),
+        select(SWEEPS.c.gpu_hours_looked_at).where(_SWEEP).scalar_subquery().label("looked_at"),
+    )
 )
 # On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next one.
 RENEW_LEASE_LIGHTLY = RENEW_LEASE.returning(func.set_config("synchronous_commit", "off", True))
@@ -102,5 +116,20 @@ NOTE_UNCLAIMED_WAITING = NOTE_WAITING.where(TRIALS.c.worker.is_(None))
 
 ADD_RESULT = insert(RESULTS)
 ADD_ATTEMPT = insert(ATTEMPTS)
-CLOSE_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("ended_at", "outcome", "error"))
-CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker"))
+_TOLD = select(func.coalesce(func.sum(RESULTS.c.seconds), 0.0)).where(*_at(RESULTS, "sweep", "trial", "attempt")).scalar_subquery()
+CLOSE_ATTEMPT = (
+    update(ATTEMPTS).where(*_ATTEMPT).values({**_set("ended_at", "outcome", "error"), "seconds": _TOLD + bindparam("more_seconds")})
+)
+CLAIM_ATTEMPT = update(ATTEMPTS).where(*_ATTEMPT).values(_set("worker", "held_since"))
+BEGIN_HOLDING = update(ATTEMPTS).where(*_ATTEMPT, ATTEMPTS.c.ended_at.is_(None)).values(_set("held_since", "nodes"))
+HELD = (
+    select(ATTEMPTS.c.held_since, TRIALS.c.lease_until, _TOLD.label("told"))
+    .join(TRIALS, and_(TRIALS.c.sweep == ATTEMPTS.c.sweep, TRIALS.c.number == ATTEMPTS.c.trial))
+    .where(*_ATTEMPT)
+)
+TURN_TO_LOOK_AT_GPU_HOURS = (
+    update(SWEEPS)
+    .where(_SWEEP, or_(SWEEPS.c.gpu_hours_looked_at.is_(None), SWEEPS.c.gpu_hours_looked_at < bindparam("before")))
+    .values(gpu_hours_looked_at=bindparam("now"))
+    .returning(SWEEPS.c.id)
+)

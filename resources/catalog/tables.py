@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
+from sqlalchemy import JSON, BigInteger, DateTime, ForeignKey, ForeignKeyConstraint, Index, Integer, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -12,16 +12,23 @@ _IS_CHAMPION = text("stage = 'champion'")
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """A moment in UTC, which one without a zone is taken for; SQLite forgets the zone, so it is put back on reading."""
+    """A moment in UTC, which one without a zone is taken for.
+
+    SQLite forgets the zone, so it is put back on reading; Postgres gives moments in the zone of its server.
+    """
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return value if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+        return _in_utc(value)
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
-        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+        return _in_utc(value)
+
+
+def _in_utc(value: datetime | None) -> datetime | None:
+    return value if value is None else value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 class Excerpt(TypeDecorator[str]):
@@ -36,7 +43,7 @@ class Excerpt(TypeDecorator[str]):
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {str: Text, dict[str, Any]: JSON, list[str]: JSON, datetime: UtcTime()}
+    type_annotation_map = {str: Text, dict[str, Any]: JSON, list[str]: JSON, list[dict[str, Any]]: JSON, datetime: UtcTime()}
 
 
 class SnapshotRow(Base):
@@ -72,14 +79,29 @@ class FeatureViewRow(Base):
     created_at: Mapped[datetime]
 
 
+def _name_of(context: Any) -> str:
+    name: str = context.get_current_parameters()["name"]
+    return name
+
+
 class SweepRow(Base):
-    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished or rejected; or failed.
-    Without a predictor searching → finished. ``driver``: job, sensors, or api (external loops).
+    """One launch of a sweep spec on one snapshot. status: searching → evaluating → finished, rejected (a gate failed) or
+    held (a gate had too little evidence); or failed. Without a predictor searching → finished.
+    ``driver``: job, sensors, or api (external loops).
+
+    ``project`` is whose share it uses, and the project of its runs in the store; it never changes, whatever the project is called later.
+    Of a project's sweeps those of a higher ``priority`` come first. ``waiting`` is why none of its trials is started though it has work:
+    a quota, or the others' shares (null: nothing keeps it back); ``waiting_since`` since when. ``asked_at`` is when it last asked for a
+    place (null: it has no work for one), ``places`` how many trials it may run at a time (null: any number), no more than
+    it has workers where these ask for it, ``asking`` when each of them did that has no trial now, by its name, and ``wants_gpus`` how many
+    GPUs the trial has that it asked for. Moments are in seconds since the epoch; all of these are written only where projects have rows.
 
     ``revision`` counts the decisions about it. Rows that a decision changes carry its number, so that a process which keeps
     the sweep in memory reads only what is new. ``control`` is what its user wants (run, pause, stop), ``max_trials`` what
     it was extended to (null: as the spec says), ``warm_start`` the earlier sweeps that it learns from.
     Until ``suggesting_until``, in seconds since the epoch, one process chooses params for its next trials and others do not.
+    ``out_of_gpu_hours`` says that its project has none left of this month's, so that it is paused whatever its ``control`` (null: there
+    are some); ``gpu_hours_looked_at``, in seconds since the epoch, is when somebody last looked.
     """
 
     __tablename__ = "sweeps"
@@ -87,6 +109,14 @@ class SweepRow(Base):
 
     id: Mapped[str] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(index=True)
+    project: Mapped[str] = mapped_column(default=_name_of, server_default="", index=True)
+    priority: Mapped[int] = mapped_column(default=0, server_default="0")
+    waiting: Mapped[str | None] = mapped_column(Excerpt)
+    waiting_since: Mapped[float | None]
+    asked_at: Mapped[float | None]
+    places: Mapped[int | None]
+    asking: Mapped[dict[str, Any] | None]
+    wants_gpus: Mapped[int] = mapped_column(default=0, server_default="0")
     spec: Mapped[dict[str, Any]]
     spec_digest: Mapped[str]
     snapshot: Mapped[str] = mapped_column(ForeignKey("snapshots.digest"))
@@ -100,8 +130,35 @@ class SweepRow(Base):
     sampler_attrs: Mapped[dict[str, Any] | None]
     warm_start: Mapped[list[str] | None]
     suggesting_until: Mapped[float | None]
+    out_of_gpu_hours: Mapped[str | None] = mapped_column(Excerpt)
+    gpu_hours_looked_at: Mapped[float | None]
     created_at: Mapped[datetime]
     finished_at: Mapped[datetime | None]
+
+    @property
+    def held_back(self) -> str | None:
+        """Why none of its trials is started though it has work: spent GPU-hours, a quota, or others' shares; None once it has searched."""
+        return (self.out_of_gpu_hours or self.waiting) if self.status == "searching" else None
+
+
+class ProjectRow(Base):
+    """What a project may use of the machines. A project without a row has no quota, and the weight 1.
+
+    ``weight`` is its share beside the other projects', ``max_trials`` and ``max_gpus`` how much it has at a time, ``gpu_hours`` how much in
+    a calendar month (UTC); null is no limit. ``former_names`` are those that it had before it was renamed: sweeps of these names are still
+    its own. The row ``*`` is of all projects together: its ``max_trials`` and ``max_gpus`` are what the projects share.
+    """
+
+    __tablename__ = "projects"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    owners: Mapped[list[str]]
+    weight: Mapped[float] = mapped_column(default=1.0)
+    max_trials: Mapped[int | None]
+    max_gpus: Mapped[int | None]
+    gpu_hours: Mapped[float | None]
+    former_names: Mapped[list[str]]
+    created_at: Mapped[datetime]
 
 
 class IntentRow(Base):
@@ -127,10 +184,14 @@ class IntentRow(Base):
 class TrialRow(Base):
     """One trial of a sweep. A running trial without a worker has been handed out and not been claimed yet.
 
-    ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning.
-    ``sampler_attrs`` is what the sampler keeps with the trial beside its params. ``waiting`` is the cluster's own reason why
-    the pod of its attempt has not started. A lease that ran out at ``lease_until`` is doubted first, and lost if it has not
-    been renewed by ``doubted_until``; both are in seconds since the epoch.
+    ``audited`` is how many results it had when it was pruned, if it is trained to the end as a check on pruning. ``final`` is the number
+    of its seed, from 0, if it is of the final training, which begins when the search has no more to do (null: it is of the search).
+    ``sampler_attrs`` is what the sampler keeps with the trial beside its params. ``waiting`` is why its attempt has not started: the
+    cluster's own reason of its pod, or the GPUs of a machine that it waits for. ``gpus`` are those that its attempt holds while it runs, on
+    all nodes. One that is ``asked_back`` is to save and to give its place to a more important sweep; it goes on later.
+    ``checkpoints_left`` is what retention has left of its checkpoints once its sweep had ended: ``newest`` (and the best one) or ``none``;
+    null: all. A lease that ran out at ``lease_until`` is doubted first, and lost if it has not been renewed by ``doubted_until``; both are
+    in seconds since the epoch.
     """
 
     __tablename__ = "trials"
@@ -143,14 +204,18 @@ class TrialRow(Base):
     failures: Mapped[int] = mapped_column(default=0)
     preemptions: Mapped[int] = mapped_column(default=0, server_default="0")
     audited: Mapped[int | None]
+    final: Mapped[int | None]
     attempt: Mapped[int] = mapped_column(default=0)
     worker: Mapped[str | None]
     lease_until: Mapped[float | None]
     doubted_until: Mapped[float | None]
     waiting: Mapped[str | None] = mapped_column(Excerpt)
+    gpus: Mapped[int] = mapped_column(default=0, server_default="0")
+    asked_back: Mapped[bool] = mapped_column(default=False, server_default=false())
     seconds: Mapped[float] = mapped_column(default=0.0)
     error: Mapped[str | None] = mapped_column(Excerpt)
     checkpoint: Mapped[str | None]
+    checkpoints_left: Mapped[str | None]
     sampler_attrs: Mapped[dict[str, Any] | None]
     revision: Mapped[int] = mapped_column(default=0, server_default="0")
 
@@ -159,7 +224,11 @@ class AttemptRow(Base):
     """One hand-out of a trial to a worker.
 
     outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker gave it back),
-    or preempted (its worker was reclaimed or lost).
+    resized (it goes on with the resources of its next rung), or preempted (its worker was reclaimed or lost).
+
+    It held ``nodes`` nodes, each with so many ``gpus`` (of ``gpu_type``, as the spec names it) and ``cpus``; a gang that began with fewer
+    nodes than its spec says has those that it had. ``held_since`` is when a worker took it, or when its pods began (null: nobody has it
+    yet), ``seconds`` for how long it held them: 0 until it ends (:mod:`resources.catalog.held`).
     """
 
     __tablename__ = "attempts"
@@ -177,6 +246,46 @@ class AttemptRow(Base):
     ended_at: Mapped[datetime | None]
     outcome: Mapped[str | None]
     error: Mapped[str | None] = mapped_column(Excerpt)
+    held_since: Mapped[datetime | None]
+    seconds: Mapped[float] = mapped_column(server_default="0")
+    nodes: Mapped[int] = mapped_column(server_default="1")
+    gpus: Mapped[int] = mapped_column(server_default="0")
+    cpus: Mapped[float] = mapped_column(server_default="0")
+    gpu_type: Mapped[str | None]
+    spot: Mapped[bool] = mapped_column(server_default=false())
+
+
+class HeldGpuRow(Base):
+    """A GPU of a machine that an attempt has for itself.
+
+    ``device`` is its name in ``CUDA_VISIBLE_DEVICES``, ``process`` its worker's, ``since`` in seconds since the epoch. The row of an
+    attempt that is over or lost, and whose process is gone, is nobody's (:mod:`resources.execution.held_gpus`).
+    """
+
+    __tablename__ = "held_gpus"
+
+    machine: Mapped[str] = mapped_column(primary_key=True)
+    device: Mapped[str] = mapped_column(primary_key=True)
+    sweep: Mapped[str]
+    trial: Mapped[int]
+    attempt: Mapped[int]
+    process: Mapped[str]
+    since: Mapped[float]
+
+
+class FormingGangRow(Base):
+    """A gang of several pods that wants to form: one of all sweeps does at a time, the others wait in a line.
+
+    ``since`` is when it came to the end of the line, ``forms_since`` since when it has the turn (null while it waits), ``until`` when its
+    place expires if its worker does not renew it; all in seconds since the epoch.
+    """
+
+    __tablename__ = "forming_gangs"
+
+    gang: Mapped[str] = mapped_column(primary_key=True)
+    since: Mapped[float]
+    forms_since: Mapped[float | None]
+    until: Mapped[float]
 
 
 class RungResultRow(Base):
@@ -210,7 +319,7 @@ class RungResultRow(Base):
 
 
 class ReportRow(Base):
-    """The evaluation report of a sweep's winner."""
+    """The evaluation report of a sweep's winner. ``cpu_seconds``: what making it took, each time that it was made, in seconds of a core."""
 
     __tablename__ = "reports"
 
@@ -219,6 +328,24 @@ class ReportRow(Base):
     html: Mapped[str]
     metrics: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
+    cpu_seconds: Mapped[float] = mapped_column(default=0.0, server_default="0")
+
+
+class SplitLookRow(Base):
+    """A winner's checkpoint that a split has judged, and how many times: each look wears the split out a little.
+
+    The split is known by its content, the digest of its shards' names, because snapshots share the splits in which nothing changed.
+    """
+
+    __tablename__ = "split_looks"
+
+    content: Mapped[str] = mapped_column(primary_key=True)
+    split: Mapped[str] = mapped_column(primary_key=True)
+    checkpoint: Mapped[str] = mapped_column(primary_key=True)
+    sweep: Mapped[str]
+    times: Mapped[int]
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]
 
 
 class RegisteredModelRow(Base):
@@ -240,12 +367,46 @@ class RegisteredModelRow(Base):
     updated: Mapped[int] = mapped_column(BigInteger)
 
 
+class RegistryEventRow(Base):
+    """A change of the registry: who, when, from what, to what, why, and by which report. Rows are only ever added; triggers see to it.
+
+    It outlives the model and the version that it is about. ``before`` and ``after`` are stages, or what an alias, a tag or a description
+    was and is; :mod:`resources.registry.events` has the kinds.
+    """
+
+    __tablename__ = "registry_events"
+    __table_args__ = (Index("registry_events_by_model", "model", "id"),)
+
+    id: Mapped[int] = mapped_column(BigInteger().with_variant(Integer, "sqlite"), primary_key=True)
+    model: Mapped[str]
+    version: Mapped[str | None]
+    kind: Mapped[str]
+    actor: Mapped[str]
+    at: Mapped[datetime]
+    before: Mapped[str | None]
+    after: Mapped[str | None]
+    note: Mapped[str | None]
+    report: Mapped[str | None]
+
+
+class PublishedModelRow(Base):
+    """Up to which event the files of a model in the store say what the catalog does; the model may be deleted."""
+
+    __tablename__ = "published_models"
+
+    model: Mapped[str] = mapped_column(primary_key=True)
+    revision: Mapped[int] = mapped_column(BigInteger)
+
+
 class ModelVersionRow(Base):
     """A version of a model in the registry. stage: staging → champion → archived.
 
     Of a sweep's winner ``sweep``, ``trial``, ``checkpoint``, ``snapshot`` and ``report`` are known. One that a client registered has a
     ``source`` instead, and where its files are in ``storage``. ``run`` is one of ``project``. What MLflow's clients know: ``number`` counts
     a model's versions from 1, ``mlflow_stage`` is None, Staging, Production or Archived. ``updated`` is in ms since 1970.
+
+    ``gates`` are the verdicts of the gates, each with ``name``, ``passed`` and ``reason``, null where none has judged it;
+    ``judged_against`` is the champion's version that it was compared with, ``manifest`` the digest of what it is made of.
     """
 
     __tablename__ = "model_versions"
@@ -267,6 +428,9 @@ class ModelVersionRow(Base):
     checkpoint: Mapped[str | None]
     snapshot: Mapped[str | None] = mapped_column(ForeignKey("snapshots.digest"))
     report: Mapped[str | None]
+    gates: Mapped[list[dict[str, Any]] | None]
+    judged_against: Mapped[str | None]
+    manifest: Mapped[str | None]
     source: Mapped[str | None]
     storage: Mapped[str | None]
     run_link: Mapped[str | None]

@@ -29,7 +29,8 @@ class ExperimentRow(Base):
 
 
 class TrackedRunRow(Base):
-    """A run of an experiment. status: running, scheduled, finished, failed or terminated. Times are in ms since 1970.
+    """A run of an experiment. status: running, scheduled, finished, failed or terminated. stage: active, archived or deleted. Times are in
+    ms since 1970.
 
     ``attempt`` is the newest, ``ended`` the status in its end record, if it has one. ``metrics`` (the latest of each), ``params``, ``tags``
     ``inputs`` (datasets), ``model_inputs`` and ``outputs`` (models) are JSON arrays, as they are answered; metrics by key.

@@ -66,12 +66,26 @@ def check_data(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any
         before: the manifest of the dataset's snapshot before this one.
     """
     severities = {name: getattr(source.checks, name) for name in CHECKS if name not in ("nulls", "ranges")}
-    found = []
-    for name in CHECKS:
-        severity = severities.get(name, "block")
-        if severity != "off":
-            passed, reason, rows = _MAKE[name](dataset, source, before)
-            found.append(DataCheck(name, passed, reason, severity == "block", rows))
+    chosen = [name for name in CHECKS if severities.get(name, "block") != "off"]
+    return [check_one(name, dataset, source, before, blocking=severities.get(name, "block") == "block") for name in chosen]
+
+
+def check_one(name: str, dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None = None, *, blocking: bool) -> DataCheck:
+    """One of :data:`CHECKS`, whatever the spec says of it."""
+    passed, reason, rows = _MAKE[name](dataset, source, before)
+    return DataCheck(name, passed, reason, blocking, rows)
+
+
+def look_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]], splits: list[str] | None = None) -> list[Row]:
+    """The first rows of which something is true, as a check shows them."""
+    found: list[Row] = []
+    for split in splits or sorted(dataset.splits):
+        for shard in shards_of(dataset.manifest, split):
+            for rows in rows_of(dataset.store, shard):
+                places = np.flatnonzero(is_wrong(rows))[: _SHOWN - len(found)]
+                found += [_shown(split, row) for row in rows.take(pa.array(places)).to_pylist()]
+                if len(found) == _SHOWN:
+                    return found
     return found
 
 
@@ -95,7 +109,7 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
     if not wrong:
         return True, f"{listed(sorted(allowed))} have no more nulls than they may", []
     reason = listed(f"{name} has {share:.2%} nulls, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
-    return False, reason, _looked_up(dataset, lambda rows: _any(pc.is_null(rows.column(name)) for name in wrong))
+    return False, reason, look_up(dataset, lambda rows: _any(pc.is_null(rows.column(name)) for name in wrong))
 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -124,7 +138,7 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
             masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
         return _any(masks)
 
-    return False, listed(wrong.values()), _looked_up(dataset, outside)
+    return False, listed(wrong.values()), look_up(dataset, outside)
 
 
 def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -175,22 +189,33 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         bound = pa.scalar(first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None))
         return _any([pc.greater_equal(values, bound.cast(values.type))])
 
-    rows = _looked_up(dataset, later, [name for name in dataset.splits if name != "test"])
+    rows = look_up(dataset, later, [name for name in dataset.splits if name != "test"])
     return False, f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}", rows
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
+    found = lone_predictors_of(dataset, source)
+    if found is None:
+        return True, "the target is neither a class nor a number", []
+    if not found:
+        return True, "no single column predicts the target", []
+    return (
+        False,
+        f"predict the target by themselves, on rows that they were not fitted to: {listed(found.values())}; were they made of it?",
+        [],
+    )
+
+
+def lone_predictors_of(dataset: Dataset, source: DatasetSource) -> dict[str, str] | None:
+    """The columns that predict the target by themselves, and how well, in words; None: the target is nothing that can be predicted so."""
     has_classes = all_columns(dataset.manifest)[source.target].get("classes") is not None
     scalar = [name for name, kind in dataset.manifest["schema"].items() if not kind.startswith(_NOT_SCALAR)]
     if source.target not in scalar:
-        return True, "the target is neither a class nor a number", []
+        return None
     features = [name for name in scalar if name not in (source.target, source.split_column)]
     found = lone_predictors(_sample(dataset, [*features, source.target]), source.target, has_classes, features)
-    if not found:
-        return True, "no single column predicts the target", []
     how = "balanced accuracy" if has_classes else "R²"
-    said = listed(f"{name} ({how} {score:.3f})" for name, score in found.items())
-    return False, f"predict the target by themselves, on rows that they were not fitted to: {said}; were they made of it?", []
+    return {name: f"{name} ({how} {score:.3f})" for name, score in found.items()}
 
 
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -262,19 +287,6 @@ def _with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
             if not left:
                 break
     return [row for _, row in sorted(found, key=lambda pair: pair[0])][: 2 * _SHOWN]
-
-
-def _looked_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]], splits: list[str] | None = None) -> list[Row]:
-    """The first rows of which something is true."""
-    found: list[Row] = []
-    for split in splits or sorted(dataset.splits):
-        for shard in shards_of(dataset.manifest, split):
-            for rows in rows_of(dataset.store, shard):
-                places = np.flatnonzero(is_wrong(rows))[: _SHOWN - len(found)]
-                found += [_shown(split, row) for row in rows.take(pa.array(places)).to_pylist()]
-                if len(found) == _SHOWN:
-                    return found
-    return found
 
 
 def _sample(dataset: Dataset, columns: list[str], most: int = 20_000) -> pa.Table:

@@ -4,13 +4,16 @@ import fnmatch
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from halving.data.referenced_files import location_of, object_facts
 from halving.errors import InvalidInput
-from halving.store.filesystem import open_filesystem, store_faults
+from halving.store.faults import store_faults
+from halving.store.filesystem import open_filesystem
 from resources.datasets.canonical import BATCH_BYTES
 
 if TYPE_CHECKING:
@@ -70,8 +73,11 @@ def open_files(
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), _unchanged(f"{field}.files", files, find)
 
 
-def open_folder(place: str, by_reference: bool, field: str) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
+def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
     """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
+
+    Args:
+        reference: None, ``digest``, or ``etag`` or ``version``: then rows have these of S3 in place of ``sha256``.
 
     Raises:
         InvalidInput: there is no such folder, or no file in it.
@@ -85,8 +91,15 @@ def open_folder(place: str, by_reference: bool, field: str) -> tuple[list[Part],
     if not files:
         raise InvalidInput(f"{field}.folder = {place!r} is not accepted: the folder holds no files")
     _, base = _place(f"{field}.folder", place)
-    parts = [Part(file.identity, _row_of(file, file.path[len(base) :].lstrip("/"), by_reference)) for file in files]
-    facts = {"kind": "folder", "folder": place, "by_reference": by_reference, "count": len(files)}
+
+    def reader(file: _File) -> Callable[[], Iterator[pa.RecordBatch]]:
+        path = file.path[len(base) :].lstrip("/")
+        if reference in ("etag", "version"):
+            return partial(_object_row, f"{field}.reference", reference, place, file, path)
+        return partial(_file_row, reference is not None, place, file, path)
+
+    parts = [Part(file.identity, reader(file)) for file in files]
+    facts = {"kind": "folder", "folder": place, **({"reference": reference} if reference else {}), "count": len(files)}
     return parts, facts, _unchanged(f"{field}.folder", files, find)
 
 
@@ -236,20 +249,32 @@ def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _row_of(file: _File, path: str, by_reference: bool) -> Callable[[], Iterator[pa.RecordBatch]]:
-    def read() -> Iterator[pa.RecordBatch]:
-        label = path.partition("/")[0] if "/" in path else ""
-        with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path) as stream:
-            digest, kept = sha256(), []
-            size = 0
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
-                if not by_reference:
-                    kept.append(chunk)
-        row: dict[str, Any] = {"path": path, "label": label, "bytes": size, "sha256": digest.hexdigest()}
-        row |= {"location": file.shown} if by_reference else {"content": b"".join(kept)}
-        columns = [pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()]
-        yield pa.RecordBatch.from_arrays(columns, list(row))
+def _file_row(by_reference: bool, place: str, file: _File, path: str) -> Iterator[pa.RecordBatch]:
+    with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
+        digest, kept = sha256(), []
+        size = 0
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            if not by_reference:
+                kept.append(chunk)
+    row: dict[str, Any] = {"path": path, "label": _label(path), "bytes": size, "sha256": digest.hexdigest()}
+    row |= {"location": location_of(place, file.path)} if by_reference else {"content": b"".join(kept)}
+    columns = [pa.array([value], pa.large_binary() if name == "content" else None) for name, value in row.items()]
+    yield pa.RecordBatch.from_arrays(columns, list(row))
 
-    return read
+
+def _object_row(field: str, reference: str, place: str, file: _File, path: str) -> Iterator[pa.RecordBatch]:
+    """The row of a file of which S3 says what tells whether it is still the same: one small request."""
+    with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
+        facts = object_facts(stream)
+    if reference not in facts:
+        instead = "give etag, or have its bucket keep versions and write the files again" if reference == "version" else "give digest"
+        raise InvalidInput(f"{field} = {reference!r} is not accepted: {file.shown} has none; {instead}")
+    known = {"etag": facts.get("etag"), "version": facts.get("version")} if reference == "version" else {"etag": facts["etag"]}
+    row = {"path": path, "label": _label(path), "bytes": file.size, **known, "location": location_of(place, file.path)}
+    yield pa.RecordBatch.from_pylist([row], pa.schema([(name, pa.int64() if name == "bytes" else pa.string()) for name in row]))
+
+
+def _label(path: str) -> str:
+    return path.partition("/")[0] if "/" in path else ""

@@ -1,6 +1,6 @@
 """The rows of a spec that names features: its labels, each with what was known at its time. They are joined as a snapshot reads them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from halving import Store
 from halving.errors import InvalidInput
+from halving.features.reference import parse_reference
 from resources.catalog import Catalog
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.file_sources import Part
@@ -50,6 +51,19 @@ def open_rows(store: Store, catalog: Catalog, source: DatasetSource) -> Iterator
         yield OpenedSource([Part(None, lambda: iter(joined.reader))], facts, key, opened.check_unchanged)
 
 
+def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What a snapshot has of feature views, by its lineage: of each view, in the order of the spec, ``view`` (``clicks@1``), ``columns``
+    (of each its name here and the ``feature`` that it is), and the ``days`` that were looked at, from ``first`` to ``last``, with their
+    ``rows``. Empty where it was not joined.
+    """
+    facts = manifest["lineage"]["source"]
+    references = [parse_reference(feature) for feature in facts.get("features", [])] if facts["kind"] == "features" else []
+    found = {one.key: {"view": one.key, "columns": [], "first": None, "last": None, **facts["views"][one.key]} for one in references}
+    for one in references:
+        found[one.key]["columns"].append({"name": one.column, "feature": one.feature})
+    return list(found.values())
+
+
 def _reader(opened: OpenedSource) -> pa.RecordBatchReader:
     """The labels as one stream of one schema."""
     batches = slices(rows for part in opened.parts for rows in part.read())
@@ -66,5 +80,6 @@ def _partitions(joined: Joined, views: list[str]) -> dict[str, Any]:
     for view in views:
         days = [one for one in joined.partitions if one.definition.key == view]
         shown = {"first": days[0].day.isoformat(), "last": days[-1].day.isoformat()} if days else {}
-        found[view] = {"days": len(days), **shown, "partitions": digest_of_partitions(days)}
+        rows = sum(day.rows for day in days)
+        found[view] = {"days": len(days), **shown, "rows": rows, "partitions": digest_of_partitions(days)}
     return {"views": found, "partitions": joined.digest}

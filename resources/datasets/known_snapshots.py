@@ -71,14 +71,17 @@ def deprecate(catalog: Catalog, digest: str, reason: str | None) -> Snapshot:
         return _of(row)
 
 
-def usable(snapshot: Snapshot, field: str) -> Snapshot:
+def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) -> Snapshot:
     """The snapshot, if something may be launched on it.
 
     Raises:
-        InvalidInput: it is deprecated.
+        InvalidInput: it is deprecated, and that was not allowed.
     """
-    if snapshot.deprecated is not None:
-        raise InvalidInput(f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}")
+    if snapshot.deprecated is not None and not allow_deprecated:
+        raise InvalidInput(
+            f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}; "
+            "`halving sweep --allow-deprecated` launches on it all the same"
+        )
     return snapshot
 
 

@@ -14,7 +14,7 @@ THRESHOLD = 0.99
 _MOST_VALUES = 1_000  # of a text; one with more is a name or free text
 _LEAVES = 64
 _LEAST_ROWS = 40
-_MOST_COLUMNS = 500
+MOST_COLUMNS = 500
 
 
 def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Sequence[str]) -> dict[str, float]:
@@ -36,7 +36,7 @@ def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Seq
     order = np.random.RandomState(0).permutation(rows.num_rows)
     fitted, tried = order[::2], order[1::2]
     found = {}
-    for name in columns[:_MOST_COLUMNS]:
+    for name in columns[:MOST_COLUMNS]:
         values = _numbers(rows[name].combine_chunks())
         if values is None:
             continue

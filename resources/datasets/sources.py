@@ -52,7 +52,7 @@ def open_source(source: DatasetSource) -> OpenedSource:
     if given.files is not None:
         return OpenedSource(*open_files(given.files, given.format, field))
     if given.folder is not None:
-        return _folder(given.folder, given.by_reference, field)
+        return _folder(given.folder, given.reference, field)
     if given.sql is not None:
         return OpenedSource([Part(None, partial(_query, field, given.sql))], {"kind": "sql", "query": given.sql})
     from resources.datasets.lake_sources import open_delta, open_iceberg
@@ -96,14 +96,15 @@ def _function(field: str, path: str) -> OpenedSource:
         folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
         if isinstance(folder, Path) and not folder.is_dir():
             raise InvalidInput(f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
-        opened = _folder(str(loaded), by_reference=False, field=field)
+        opened = _folder(str(loaded), None, field)
         return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
     return OpenedSource([Part(None, lambda: _loaded_batches(field, path, loaded))], facts)
 
 
-def _folder(place: str, by_reference: bool, field: str) -> OpenedSource:
-    parts, facts, check = open_folder(place, by_reference, field)
-    return OpenedSource(parts, facts, ("sha256",), check)  # the same file in two places is in one split
+def _folder(place: str, reference: str | None, field: str) -> OpenedSource:
+    parts, facts, check = open_folder(place, reference, field)
+    same = "sha256" if reference in (None, "digest") else "etag"
+    return OpenedSource(parts, facts, (same,), check)  # the same file in two places is in one split
 
 
 def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from resources.datasets.canonical import BATCH_BYTES, joined, row_bytes
+from resources.datasets.canonical import BATCH_BYTES, row_bytes
 from resources.datasets.row_hashes import Words
 
 
@@ -50,7 +50,7 @@ class Spool:
         self._starts = list(accumulate(self._counts, initial=0))
         self._offsets = list(accumulate(self._sizes, initial=0))
         self.rows, self.bytes = self._starts[-1], self._offsets[-1]
-        self._reader = pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))  # not mapped: what was read would count as its memory
+        self._reader = self._opened()
 
     def close(self) -> None:
         self._writer.close()
@@ -75,25 +75,29 @@ class Spool:
         return self._starts[batch] + int(np.searchsorted(begins, offset))
 
     def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows from ``begin`` up to ``end``."""
+        """The rows from ``begin`` up to ``end``. Several threads may read."""
         batch = bisect_right(self._starts, begin) - 1
-        while begin < end:
-            rows = self._reader.get_batch(batch)
-            first = begin - self._starts[batch]
-            part = rows.slice(first, min(end - begin, rows.num_rows - first))
-            yield part
-            begin += part.num_rows
-            batch += 1
+        with self._opened() as reader:
+            while begin < end:
+                rows = reader.get_batch(batch)
+                first = begin - self._starts[batch]
+                part = rows.slice(first, min(end - begin, rows.num_rows - first))
+                yield part
+                begin += part.num_rows
+                batch += 1
 
     def hashes(self, begin: int, end: int) -> Words:
         """The hashes of these rows, shape (rows, kinds)."""
         kinds = self._kinds
         return np.fromfile(self._hashes_path, np.uint64, (end - begin) * kinds, offset=begin * kinds * 8).reshape(-1, kinds)
 
+    def _opened(self) -> pa.RecordBatchFileReader:
+        return pa.ipc.open_file(pa.OSFile(str(self._rows_path), "rb"))  # not mapped: what was read would count as its memory
+
     def _write(self) -> None:
         if not self._pending:
             return
-        rows = joined(self._pending)
+        rows = pa.concat_batches(self._pending)
         self._pending, self._pending_bytes = [], 0
         self._writer.write_batch(rows)
         self._counts.append(rows.num_rows)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from halving import Store
-from halving.store.filesystem import store_faults
+from halving.store.faults import store_faults
 
 _PREFIX = ".making-"
 

@@ -1,17 +1,22 @@
 """The report as people see it: one self-contained HTML page, and a Markdown preview for Dagster's UI."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from halving.cli.output import duration
 from resources.analysis.summary import SweepSummary, outcome
+from resources.analysis.time_spent import SHARES
 from resources.analysis.timeline import Timeline
-from resources.evaluation.figures import ladder, model, search
+from resources.evaluation.answers import Figure as GivenFigure
+from resources.evaluation.figures import judgement, ladder, model, search
 from resources.evaluation.figures.params import ParamFigures
 from resources.evaluation.figures.style import Figure, drawn
+from resources.evaluation.looks import WORN_FROM
 from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.base import listed
 
 _TRIALS = 200  # rows in the table of all trials
 _FAILURES = 20  # tracebacks of failed trials
@@ -25,12 +30,14 @@ class Shown:
 
     Attributes:
         curves: rows ``run, step, value`` of the objective, for the leading trials.
+        given: figures that an evaluator gave.
     """
 
     spec: SweepSpec
     summary: SweepSummary
     timeline: Timeline
     curves: list[dict[str, Any]]
+    given: Sequence[GivenFigure] = ()
 
 
 def render_page(report: dict[str, Any], shown: Shown) -> str:
@@ -44,6 +51,7 @@ def render_page(report: dict[str, Any], shown: Shown) -> str:
     summary = shown.summary
     return _template("report.html").render(
         report=report,
+        verdict=_verdict(report),
         summary=summary,
         sections=_sections(report, shown),
         rungs=search.rung_table(summary),
@@ -55,6 +63,7 @@ def render_page(report: dict[str, Any], shown: Shown) -> str:
         failed=summary.failed[:_FAILURES],
         replay=_replay_hint(report, shown),
         plotly=get_plotlyjs(),
+        worn_from=WORN_FROM,
         headline=_headline(report) if report["winner"] else "",
     )
 
@@ -80,16 +89,42 @@ def _sections(report: dict[str, Any], shown: Shown) -> dict[str, list[dict[str, 
             *drawn("Parallel coordinates", params.parallel),
             *drawn("Slices", params.slices),
         ],
-        "model": drawn("Confusion matrix", model.confusion, report) if report.get("confusion") else [],
+        "model": _of_model(report, shown),
+        "slices": _of_slices(report),
     }
     if summary.best is None:
         found["params"], found["pareto"], found["bounds"] = [], [], []
     return {section: [_html(figure) for figure in figures] for section, figures in found.items()}
 
 
+def _of_slices(report: dict[str, Any]) -> list[Figure]:
+    if not report["winner"]:
+        return []
+    metric, slices = report["main_metric"], report["slices"]
+    if not any(metric in group["metrics"] for one in slices for group in one["groups"]):
+        return []
+    return drawn("Slices", judgement.slice_intervals, slices, metric, report["metrics"][metric])
+
+
+def _of_model(report: dict[str, Any], shown: Shown) -> list[Figure]:
+    if not report["winner"]:
+        return []
+    found: list[Figure] = []
+    if report["confusion"]:
+        found += drawn("Confusion matrix", model.confusion, report)
+    if report["calibration"]:
+        found += drawn("Calibration", judgement.reliability, report["calibration"])
+    if report["residuals"]:
+        found += drawn("Residuals", judgement.residual_plot, report["residuals"], report["snapshot"]["splits"][report["split"]])
+    return [*found, *(figure for given in shown.given for figure in drawn(given.title, judgement.given_figure, given))]
+
+
 def _html(figure: Figure) -> dict[str, str]:
-    drawing = figure.plot.to_html(full_html=False, include_plotlyjs=False, config=_PLOTLY) if figure.plot is not None else ""
-    return {"title": figure.title, "reading": figure.reading, "html": drawing, "left_out": figure.left_out}
+    from plotly.io import to_html
+
+    drawing = figure.drawing()
+    html = to_html(drawing, full_html=False, include_plotlyjs=False, config=_PLOTLY, validate=False) if drawing else ""
+    return {"title": figure.title, "reading": figure.reading, "html": html, "left_out": figure.left_out}
 
 
 def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
@@ -105,7 +140,9 @@ def _replay_hint(report: dict[str, Any], shown: Shown) -> str:
 
 def render_preview(report: dict[str, Any], path: str) -> str:
     """A screenful of Markdown: the result, the champion, the leading trials, what early stopping saved."""
-    return _template("preview.md").render(report=report, summary=report["summary"], path=path, headline=_headline(report))
+    return _template("preview.md").render(
+        report=report, summary=report["summary"], path=path, headline=_headline(report), verdict=_verdict(report)
+    )
 
 
 @cache
@@ -119,8 +156,14 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": lambda share: f"{100 * share:.0f} %", "duration": duration}
-    environment.globals["outcome"] = outcome
+    environment.filters |= {
+        "number": number,
+        "within": within,
+        "bytes": megabytes,
+        "percent": lambda share: f"{100 * share:.0f} %",
+        "duration": duration,
+    }
+    environment.globals |= {"outcome": outcome, "time_shares": SHARES}
     return environment.get_template(name)
 
 
@@ -131,6 +174,32 @@ def number(value: Any) -> str:
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
 
 
+def within(interval: dict[str, Any] | None) -> str:
+    """An interval as tables show it; nothing where there is none."""
+    if not interval or interval["low"] is None or not math.isfinite(interval["low"]):
+        return ""
+    return f"{number(interval['low'])} to {number(interval['high'])}"
+
+
+def megabytes(size: int | None) -> str:
+    """A size in MB or KB."""
+    if size is None:
+        return "unknown"
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} KB"
+
+
 def _headline(report: dict[str, Any]) -> str:
     shown = [f"{name} {number(value)}" for name, value in report["metrics"].items()]
     return f"{', '.join(shown)} on the {report['split']} split"
+
+
+def _verdict(report: dict[str, Any]) -> str:
+    """What the gates say together, in a sentence; empty where none was judged."""
+    gates = report.get("gates") or []
+    failed = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "fail"]
+    unsure = [gate["name"].replace("_", " ") for gate in gates if gate["outcome"] == "too little evidence"]
+    if failed:
+        return f"Not promoted: {listed(dict.fromkeys(failed))} failed."
+    if unsure:
+        return f"Promotion is held back: too little evidence for {listed(dict.fromkeys(unsure))}."
+    return "All gates passed." if gates else ""

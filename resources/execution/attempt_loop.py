@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from sqlalchemy.exc import DBAPIError
+
 from halving import Store
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.execution.local_processes import TrialProcess
@@ -15,6 +17,8 @@ from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Complete, Continue, Decision
 
 _END_WITHIN_SECONDS = 120.0  # for a process to end once its trial was paused or completed
+_AT_ONCE_SECONDS = 2.0  # a process that takes longer to start had to wait for its resources
+_WAITS_SECONDS = 15.0  # between two notes of what still waits: so much at most counts as held, of GPU-hours too
 _FLUSH_SECONDS = 2.0  # for a diverged trial's process to write its last points
 
 _log = logging.getLogger(__name__)
@@ -33,8 +37,12 @@ class AttemptLoop:
         self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
         self._stream = StreamWatch(store, scheduler.spec, assignment)
         self._withdrawn = False  # the trial is to save a checkpoint and be given back
+        self._patient = False  # it may take as long for that as it needs
+        self._asked_to_end = False
         self._reclaimed: str | None = None  # why the worker has to end: the trial counts as preempted
+        self._resizing = False  # the trial goes on with the resources of its next rung, in another attempt
         self._last: Decision | None = None  # the decision that ended the attempt
+        self._created = self._told_of_waiting = time.monotonic()
         self._since: float | None = None  # when training began, or when its time was last recorded
         self._kill_at: float | None = None  # when the grace period ends
 
@@ -53,7 +61,7 @@ class AttemptLoop:
         except BaseException:
             # This worker is being stopped: the trial goes on elsewhere, from the checkpoint that it saves now.
             with undisturbed(), suppress(Superseded):
-                self._withdrawn = True
+                self._withdrawn, self._patient = True, False
                 if sigterm.came:
                     self._reclaimed = f"worker {worker} was ended by SIGTERM"
                 if self._last is None:
@@ -87,18 +95,36 @@ class AttemptLoop:
         give_up_at = time.monotonic() + _END_WITHIN_SECONDS
         while True:
             alive = self._process.alive  # asked before its messages: the last one may arrive in between
-            if self._since is None and self._process.started:
-                self._since = time.monotonic()
+            if self._since is None:
+                if self._process.started:
+                    self._since = time.monotonic()
+                if self._since is not None or time.monotonic() - self._told_of_waiting > _WAITS_SECONDS:
+                    self._begin_holding()
             if self._last is None:
                 if self._heartbeat.superseded is not None:
                     raise self._heartbeat.superseded
+                if self._process.outgrown:
+                    self._withdraw(None)
                 if alive and (self._withdrawn or self._stream.diverged):
                     self._terminate()
             message = self._process.receive(1.0 if alive else 0.0)
             if message is not None:
                 return message
-            if not alive or (self._last is not None and time.monotonic() > give_up_at):
+            if not alive or ((self._last is not None or self._resizing) and time.monotonic() > give_up_at):
                 return None
+
+    def _begin_holding(self) -> None:
+        """Have it recorded what the attempt holds, where that is not what was recorded when it was handed out; while it waits, that it
+        holds nothing before now."""
+        self._told_of_waiting = time.monotonic()
+        wanted = self._scheduler.spec.resources.at(self._assignment.granted).nodes
+        nodes = self._process.nodes if self._since is not None else wanted
+        if nodes == wanted and time.monotonic() - self._created < _AT_ONCE_SECONDS:
+            return
+        try:
+            self._scheduler.begin_holding(self._assignment, nodes)
+        except DBAPIError as error:  # training does not wait for the ledger, which then has what the spec says
+            _log.warning("could not record since when %s trains, and on how many nodes: %s", self._assignment.key, error)
 
     def _reach(self, message: ReachedRung) -> None:
         """Have it decided whether the trial goes on after its rung, and answer."""
@@ -107,7 +133,10 @@ class AttemptLoop:
             self._last = decision
         granted = message.epoch
         if isinstance(decision, Continue) and not self._withdrawn:
-            granted = next(budget for budget in self._assignment.ladder if budget > message.epoch)
+            resources = self._scheduler.spec.resources
+            budget = next(budget for budget in self._assignment.ladder if budget > message.epoch)
+            self._resizing = resources.at(budget) != resources.at(message.epoch)
+            granted = message.epoch if self._resizing else budget
         self._process.answer(Granted(granted, isinstance(decision, Complete)))
 
     def _end(self, message: Message | None) -> Decision:
@@ -117,6 +146,8 @@ class AttemptLoop:
         if message is None or isinstance(message, Stopped | Interrupted):
             if self._stream.diverged:
                 return scheduler.failed(given, self._stream.diverged, seconds, None)
+            if self._resizing:  # whatever ended the worker meanwhile: nothing is lost
+                return scheduler.resized(given, seconds)
             if self._reclaimed:
                 return scheduler.preempted(given, self._reclaimed, seconds)
             if self._withdrawn:
@@ -134,18 +165,24 @@ class AttemptLoop:
         decide = scheduler.crashed if termination.own_fault else scheduler.preempted
         return decide(given, termination.reason, seconds)
 
-    def _withdraw(self, reclaimed: str | None) -> None:
-        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts as preempted."""
-        if not self._withdrawn:
-            self._withdrawn, self._reclaimed = True, reclaimed
+    def _withdraw(self, reclaimed: str | None, *, patiently: bool = False) -> None:
+        """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts as preempted.
+
+        Patiently there is no such period: it saves at the end of its epoch, however long that takes. Whoever cannot wait comes before that.
+        """
+        if not self._withdrawn or (self._patient and not patiently):
+            self._withdrawn, self._reclaimed, self._patient = True, reclaimed, patiently
 
     def _terminate(self) -> None:
         """Ask the process to end, and kill it when its grace period is over."""
         if self._kill_at is None:
             # A diverged trial has nothing worth saving but its last points.
             grace = _FLUSH_SECONDS if self._stream.diverged else self._scheduler.spec.resources.grace_seconds
-            self._kill_at = time.monotonic() + grace
-            self._process.terminate()
+            if not self._patient or self._stream.diverged:
+                self._kill_at = time.monotonic() + grace
+            if not self._asked_to_end:
+                self._asked_to_end = True
+                self._process.terminate()
         elif time.monotonic() > self._kill_at:
             self._process.kill()
 

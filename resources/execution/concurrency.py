@@ -15,5 +15,5 @@ def concurrency_of(spec: SweepSpec) -> int:
     cluster = load_cluster()
     if cluster is None:
         return local_concurrency(spec)
-    check_resources(spec, cluster)
+    check_resources(spec.resources, cluster)
     return spec.concurrency or cluster.concurrency

@@ -22,7 +22,7 @@ def diverged_trials(store: Store, scheduler: Scheduler, turn: int, most: int) ->
     ranges, diverged, running = ranges_of(scheduler.spec), [], scheduler.claimed()
     begin = turn * most % len(running) if len(running) > most else 0
     for assignment in [*running, *running][begin : begin + min(most, len(running))]:
-        watch = DivergenceWatch(store, scheduler.spec.name, assignment.key, assignment.attempt, ranges)
+        watch = DivergenceWatch(store, scheduler.spec.project, assignment.key, assignment.attempt, ranges)
         if found := watch.check():
             diverged.append((assignment, found))
     return diverged

@@ -84,11 +84,18 @@ class Verdict:
 
 
 def check_study(spec: SweepSpec) -> None:
-    """Check that this process may choose a study's params: it imports nothing that a spec names but Optuna's own samplers.
+    """Check that external loops can train a study, and that this process may choose its params: it imports nothing that a spec names but
+    Optuna's own samplers.
 
     Raises:
-        InvalidInput: the sampler is another, or does not take its options.
+        InvalidInput: it has a final training, or the sampler is another or does not take its options.
     """
+    if spec.final:
+        raise InvalidInput(
+            f"final = {spec.final.model_dump(exclude_none=True)} is not accepted with driver api: loops of your own read their data "
+            "themselves, so nothing here can have them train on other splits; leave it out and train the winner again yourself, or launch "
+            "the sweep with driver sensors"
+        )
     sampler, _ = spec.sampler
     if ":" in sampler and not sampler.startswith("optuna.samplers:"):
         raise InvalidInput(
@@ -213,7 +220,7 @@ class ExternalLoops:
         return self._verdict(given, epoch, type(decision).__name__.lower(), lease_seconds)
 
     def heartbeat(self, trial: int, attempt: int, lease_seconds: float = LEASE_SECONDS) -> Verdict:
-        """Renew the lease; the answer says whether the sweep's user wants the trial back.
+        """Renew the lease; the answer says whether the trial is wanted back.
 
         Raises:
             NotFound, Superseded: as :meth:`tell`.
@@ -222,7 +229,8 @@ class ExternalLoops:
         control = self.scheduler.heartbeat(given, lease_seconds)
         if control is Control.RUN:
             return Verdict("continue", given.granted, self._lease(lease_seconds))
-        return Verdict("pause", given.granted, self._lease(lease_seconds), f"its sweep's user asked for {control}; release the trial")
+        why = "its project's GPU-hours are used up" if control is Control.YIELD else f"its sweep's user asked for {control}"
+        return Verdict("pause", given.granted, self._lease(lease_seconds), f"{why}; release the trial")
 
     def fail(self, trial: int, attempt: int, error: str, *, final: bool, also: Sequence[Asked] = ()) -> Verdict:
         """A trial has failed; with ``final`` it would fail again, and is given up.

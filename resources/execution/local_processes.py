@@ -5,19 +5,23 @@ with a pipe to the worker.
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from halving.records.memory_kills import MemoryKills
 from halving.trial.context import TrialContext
 from halving.trial.messages import Granted, Message
+from halving.trial_process.gang import run_gang
 from halving.trial_process.main import run_trial
-from resources.execution.cgroup_memory import OutOfMemory
-from resources.execution.machine import visible_gpus
+from resources.execution.chosen_gpus import run_with_gpus
+from resources.execution.main_module import start_without_main
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
-from resources.sweep_spec.requirements import Resources
+from resources.sweep_spec.requirements import AttemptResources, Resources
 
 _END_SECONDS = 5.0  # for a process to end whose trial has been decided on
 _TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could
@@ -35,7 +39,15 @@ class TrialProcess(Protocol):
 
     @property
     def started(self) -> bool:
-        """Whether it has begun to run: a pod waits for a node and its image first."""
+        """Whether it has begun to run: a pod waits for a node and its image first, a process on a shared machine for its GPUs."""
+
+    @property
+    def nodes(self) -> int:
+        """On how many nodes it runs, once it has started."""
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether its trial could begin again with more nodes than it has: it is to save a checkpoint and be given back."""
 
     def receive(self, timeout: float) -> Message | None:
         """Its next message; None if none came within ``timeout`` seconds, or it has ended."""
@@ -68,49 +80,62 @@ class ForkServer:
 
     Args:
         trainable: imported before the first trial is forked.
-        resources: what each trial may use.
-        gpus: ids of the GPUs that they see; with None CUDA decides.
+        resources: what trials may use.
+        gpus: ids of the GPUs that the server sees, and its trials where they are not given others; with None CUDA decides.
+        deterministic: give their ``hash`` a fixed seed.
     """
 
-    def __init__(self, trainable: str, resources: Resources, gpus: list[str] | None) -> None:
-        self._trainable, self._threads = trainable, resources.threads
-        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once.
-        os.environ.update(thread_limits(resources))
+    def __init__(self, trainable: str, resources: Resources, gpus: list[str] | None, *, deterministic: bool = False) -> None:
+        self._trainable, self._resources, self._gpus = trainable, resources, gpus
+        # Before anything numeric is imported by the fork server: BLAS and CUDA read these once, so that by rung the most threads count.
+        most = max(resources.by_rung.values(), key=lambda attempt: attempt.threads)
+        os.environ.update(thread_limits(most) | hash_seed(deterministic))
         # torch.cuda.is_available() at a trainable's top level must not start CUDA in the process that trials fork from.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-        if gpus is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         # Until Python 3.13 the fork server ignores the sys.path that it is sent (python/cpython#117378), and then silently preloads
         # nothing; the variable does reach it.
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._server = get_context("forkserver")
         imports = [
-            "__main__",
             "resources.execution.drop_credentials",
+            "resources.execution.chosen_gpus",
             "halving.trial_process.main",
             trainable.partition(":")[0],
-            "halving.trial_process.preload",
+            *(["halving.trial_process.preload_gang"] if resources.largest.processes > 1 else []),
+            "halving.trial_process.preload",  # after what imports torch
         ]
         self._server.set_forkserver_preload(imports)
 
-    def prepare(self, assignment: Assignment, context: TrialContext) -> "LocalProcess":
+    def prepare(self, assignment: Assignment, context: TrialContext, gpus: list[str] | None = None) -> "LocalProcess":
+        """A process for an attempt, not started yet, which sees these GPUs; by default as many of the server's as its rung has."""
         ours, theirs = self._server.Pipe()
-        arguments = (context, self._trainable, assignment.granted, theirs, self._threads)
-        # Not a daemon: those may have no children, and data loaders are children.
-        process = self._server.Process(target=run_trial, args=arguments, name=assignment.key, daemon=False)
-        return LocalProcess(process, ours, theirs)
+        attempt = self._resources.at(assignment.granted)
+        if gpus is None and self._gpus is not None:
+            gpus = self._gpus[: attempt.gpus] if attempt.gpus < self._resources.largest.gpus else self._gpus
+        if gpus is not None:
+            context = replace(context, provenance=_seeing(gpus, context.provenance))
+        main: Callable[..., None] = run_trial
+        arguments: tuple[Any, ...] = (context, self._trainable, assignment.granted, theirs, attempt.threads)
+        if attempt.processes > 1:
+            main, arguments = run_gang, (*arguments, attempt.processes)
+        if gpus is not None:
+            main, arguments = run_with_gpus, (gpus, main, *arguments)
+        # Not a daemon: those may have no children, and ranks and data loaders are children.
+        process = self._server.Process(target=main, args=arguments, name=assignment.key, daemon=False)
+        return LocalProcess(process, ours, theirs, self._gpus)
 
 
 class LocalProcess:
-    """A child of the fork server; it ends with its worker."""
+    """A child of the fork server, which begins with its first child and sees ``gpus_of_server``; it ends with its worker."""
 
-    def __init__(self, process: Any, ours: Connection, theirs: Connection) -> None:
-        self._process, self._ours, self._theirs = process, ours, theirs
+    def __init__(self, process: Any, ours: Connection, theirs: Connection, gpus_of_server: list[str] | None) -> None:
+        self._process, self._ours, self._theirs, self._gpus_of_server = process, ours, theirs, gpus_of_server
         self._hung_up = False
-        self._memory = OutOfMemory()
+        self._memory = MemoryKills()
 
     def start(self) -> None:
-        self._process.start()
+        with _visible(self._gpus_of_server):
+            start_without_main(self._process)
         self._theirs.close()
 
     @property
@@ -120,6 +145,14 @@ class LocalProcess:
     @property
     def started(self) -> bool:
         return self._process.pid is not None
+
+    @property
+    def nodes(self) -> int:
+        return 1
+
+    @property
+    def outgrown(self) -> bool:
+        return False
 
     def receive(self, timeout: float) -> Message | None:
         if self._process.pid is None:
@@ -162,12 +195,33 @@ class LocalProcess:
         self._ours.close()
 
 
-def gpus_of_slot(resources: Resources, slot: int) -> list[str] | None:
-    """The GPUs of this machine that belong to the worker with this number; None if the machine has none."""
-    gpus = visible_gpus()
-    return gpus[slot * resources.gpus : (slot + 1) * resources.gpus] if gpus else None
-
-
-def thread_limits(resources: Resources) -> dict[str, str]:
-    """Environment variables that keep numeric libraries from using more cores than a trial has."""
+def thread_limits(resources: AttemptResources) -> dict[str, str]:
+    """Environment variables that keep numeric libraries from using more cores than a rank has."""
     return {name: str(resources.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+def hash_seed(deterministic: bool) -> dict[str, str]:
+    """The environment variable by which the order of a set of strings is the same in every process; Python reads it when it begins."""
+    return {"PYTHONHASHSEED": "0"} if deterministic else {}
+
+
+@contextmanager
+def _visible(gpus: list[str] | None) -> Iterator[None]:
+    """In this block new processes see these GPUs. Afterwards this one sees the machine's again: they say how much room there is."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        else:
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+
+
+def _seeing(gpus: list[str], provenance: dict[str, Any]) -> dict[str, Any]:
+    """What a worker recorded of its machine, with the GPUs that its trial sees."""
+    hardware = provenance.get("hardware", {})
+    seen = {**hardware.get("visible_gpus", {}), "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    return {**provenance, "hardware": {**hardware, "visible_gpus": seen}}

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import cache
 
 from halving.errors import InvalidInput
 from halving.records.hardware import usable_cpus, usable_memory
@@ -17,18 +18,23 @@ def local_concurrency(spec: SweepSpec) -> int:
     """
     if spec.image is not None:
         raise needs_cluster(spec.image)
-    wanted = spec.resources
+    wanted = spec.resources.largest  # whichever rung its trials are at
     needs = [("cpus", f"{wanted.cpus:g}", wanted.cpus, usable_cpus())]
     if wanted.gpus:
-        needs.append(("gpus", str(wanted.gpus), wanted.gpus, len(visible_gpus())))
+        needs.append(("gpus", str(spec.resources.gpus), wanted.gpus, len(visible_gpus())))
     if wanted.memory:
         needs.append(("memory", wanted.memory, quantity_bytes(wanted.memory), usable_memory()))
     for name, asked, needed, there in needs:
         if needed > there:
             has = f"{there >> 20}Mi" if name == "memory" else there
-            raise InvalidInput(f"resources.{name} = {asked} is not accepted here: this machine has {has} for this process")
+            raise too_few(name, asked, str(has))
     room = min(int(there // needed) for _, _, needed, there in needs)
     return min(spec.concurrency, room) if spec.concurrency else room
+
+
+def too_few(name: str, asked: str, there: str) -> InvalidInput:
+    """Why a trial cannot run on this machine that needs more of one of ``resources`` than there is."""
+    return InvalidInput(f"resources.{name} = {asked} is not accepted here: this machine has {there} for this process")
 
 
 def needs_cluster(image: str) -> InvalidInput:
@@ -45,7 +51,13 @@ def visible_gpus() -> list[str]:
     if named is not None:
         return [name for name in named.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]
     try:
-        done = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], capture_output=True, check=False, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        return list(_listed_gpus())
+    except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.decode().split() if done.returncode == 0 else []
+
+
+@cache
+def _listed_gpus() -> tuple[str, ...]:
+    """The machine's own list, asked for once: while it is, which may take a second, the decision whose turn it is waits."""
+    listing = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    return tuple(subprocess.run(listing, capture_output=True, check=True, timeout=10).stdout.decode().split())

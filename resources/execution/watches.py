@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 from halving import Store
 from halving.query.divergence_watch import DivergenceWatch
@@ -51,14 +51,21 @@ class _Watch(threading.Thread):
         self._closed.set()
 
 
+class Withdraw(Protocol):
+    """Have a trial save and be given back."""
+
+    def __call__(self, reclaimed: str | None, *, patiently: bool = False) -> None: ...
+
+
 class Heartbeat(_Watch):
     """Renews an attempt's lease, whatever the worker's main thread is busy with: a trainable's import, Dagster's event log, a slow store.
 
-    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped, with a reason if heartbeats
-    have failed for :data:`UNHEARD_SECONDS`; perhaps more than once. ``superseded`` is set once another attempt has the trial.
+    ``withdraw`` is called when the trial is to be given back: with None if the sweep was paused or stopped, patiently if it is to
+    yield, with a reason if heartbeats have failed for :data:`UNHEARD_SECONDS`; perhaps more than once. ``superseded`` is
+    set once another attempt has the trial.
     """
 
-    def __init__(self, scheduler: Scheduler, assignment: Assignment, withdraw: Callable[[str | None], None]) -> None:
+    def __init__(self, scheduler: Scheduler, assignment: Assignment, withdraw: Withdraw) -> None:
         super().__init__(f"halving-lease-{assignment.key}", HEARTBEAT_SECONDS)
         self._scheduler, self._assignment, self._withdraw = scheduler, assignment, withdraw
         self.superseded: Superseded | None = None
@@ -76,7 +83,7 @@ class Heartbeat(_Watch):
             raise
         self._heard = time.monotonic()
         if control is not Control.RUN:
-            self._withdraw(None)
+            self._withdraw(None, patiently=control is Control.YIELD)
         return False
 
 
@@ -85,7 +92,7 @@ class StreamWatch(_Watch):
 
     def __init__(self, store: Store, spec: SweepSpec, assignment: Assignment) -> None:
         super().__init__(f"halving-stream-{assignment.key}", OBJECT_STORE_LOOK_SECONDS if store.folder is None else FOLDER_LOOK_SECONDS)
-        self._stream = DivergenceWatch(store, spec.name, assignment.key, assignment.attempt, ranges_of(spec))
+        self._stream = DivergenceWatch(store, spec.project, assignment.key, assignment.attempt, ranges_of(spec))
         self.diverged: str | None = None
 
     def look(self) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 from resources.backend import Backend
 from resources.datasets.known_snapshots import known_snapshot
+from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.api import termination_lookup
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.worker import TrialRunner
@@ -12,13 +13,14 @@ from resources.scheduling.scheduler import Scheduler
 
 def make_scheduler(backend: Backend, sweep: str, **options: Any) -> Scheduler:
     """A sweep's scheduler; on a cluster it finds out why workers' pods ended."""
-    return Scheduler(backend.catalog, sweep, termination_lookup=termination_lookup if load_cluster() else None, **options)
+    lookup = termination_lookup if load_cluster() else None
+    return Scheduler(backend.catalog, sweep, termination_lookup=lookup, places=concurrency_of, **options)
 
 
-def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str, slot: int = 0) -> TrialRunner:
+def make_runner(backend: Backend, scheduler: Scheduler, *, dagster_run: str) -> TrialRunner:
     """A runner of the sweep's trials on this machine."""
     with backend.catalog.read() as session:
         row = backend.catalog.sweep(session, scheduler.id)
     snapshot = known_snapshot(backend.catalog, row.snapshot)
     labels = {"dagster_run": dagster_run}
-    return TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels, slot=slot)
+    return TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels=labels)

@@ -18,17 +18,20 @@ from halving.records.run_record import RunRecords
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.import_string import add_working_folder, source_digest
 from resources.execution.attempt_loop import AttemptLoop
+from resources.execution.gpu_processes import GpuProcesses
+from resources.execution.held_gpus import HeldGpus
 from resources.execution.kubernetes.cluster_config import load_cluster
-from resources.execution.kubernetes.trial_pod import PodProcesses
-from resources.execution.local_processes import ForkServer, TrialProcesses, gpus_of_slot
-from resources.execution.machine import needs_cluster, visible_gpus
+from resources.execution.kubernetes.pod_processes import PodProcesses
+from resources.execution.local_processes import ForkServer, TrialProcesses
+from resources.execution.machine import needs_cluster, too_few, visible_gpus
 from resources.execution.signals import Sigterm
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.scheduler import HeldBack, Scheduler
 from resources.scheduling.suggestion_prefetch import Prefetch
 from resources.search.decide import Decision, Finish, Wait
 
 _POLL_SECONDS = 0.2
+_HELD_BACK_SECONDS = 1.0
 
 
 def worker_name() -> str:
@@ -48,7 +51,7 @@ def work(scheduler: Scheduler, runner: "TrialRunner", on_change: Callable[[Assig
             if isinstance(given, Finish):
                 return ran
             if isinstance(given, Wait):
-                time.sleep(_POLL_SECONDS)
+                time.sleep(_HELD_BACK_SECONDS if isinstance(given, HeldBack) else _POLL_SECONDS)
                 continue
             with prefetch.while_training():
                 runner.run(given, on_change)
@@ -63,18 +66,23 @@ class TrialRunner:
         store: where trials write.
         dataset_name, dataset_digest: the snapshot that trials train on.
         labels: recorded with every run, for example Dagster's run id.
-        slot: this worker's number on the machine, from 0; it decides which GPUs its trials see.
     """
 
     def __init__(
-        self, scheduler: Scheduler, store: Store, *, dataset_name: str, dataset_digest: str, labels: dict[str, Any], slot: int = 0
+        self,
+        scheduler: Scheduler,
+        store: Store,
+        *,
+        dataset_name: str,
+        dataset_digest: str,
+        labels: dict[str, Any],
     ) -> None:
         add_working_folder()
         self._scheduler, self._store, self._spec = scheduler, store, scheduler.spec
         self._dataset = (dataset_name, dataset_digest)
         source = None if self._spec.image else source_digest(self._spec.trained_by)
         self._labels = {**labels, "trainable": self._spec.trained_by, "trainable_sha256": source}
-        self._processes = _processes(scheduler, store, slot)
+        self._processes = _processes(scheduler, store)
         self._provenance = {"image": self._spec.image} if self._spec.image else provenance.capture(store)
 
     def run(self, assignment: Assignment, on_change: Callable[[Assignment], None]) -> Decision | None:
@@ -96,10 +104,10 @@ class TrialRunner:
 
     def _context(self, assignment: Assignment) -> TrialContext:
         name, digest = self._dataset
-        restored = self._spec.restored_from
+        restored, final = self._spec.restored_from, assignment.final
         return TrialContext(
             root=self._store.root,
-            project=self._spec.name,
+            project=self._spec.project,
             run=assignment.key,
             attempt=assignment.attempt,
             params=assignment.params,
@@ -114,6 +122,8 @@ class TrialRunner:
             grace_seconds=self._spec.resources.grace_seconds,
             dataset_name=name,
             dataset_digest=digest,
+            train_on=self._spec.train_on(final),
+            deterministic=bool(self._spec.deterministic),
             parent={
                 **self._labels,
                 "sweep": assignment.sweep,
@@ -122,9 +132,11 @@ class TrialRunner:
                 "snapshot": digest,
                 "spec": self._spec.digest,
                 **({"restored_from": restored.model_dump()} if restored else {}),
+                **({"final": final} if final is not None else {}),
             },
             provenance=self._provenance,
             start_from=self._start_from(assignment),
+            resources=self._spec.resources.at(assignment.granted).model_dump(mode="json"),
         )
 
     def _start_from(self, assignment: Assignment) -> dict[str, Any] | None:
@@ -134,7 +146,7 @@ class TrialRunner:
             NotFound: the run has no such checkpoint, or not any more.
         """
         restored = self._spec.restored_from
-        if restored is None or RunRecords(self._store, self._spec.name, assignment.key).latest_checkpoint():
+        if restored is None or RunRecords(self._store, self._spec.project, assignment.key).latest_checkpoint():
             return None
         for saved in reversed(RunRecords(self._store, restored.project, restored.run).checkpoints()):
             if (saved.epoch, saved.digest) == (restored.epoch, restored.checkpoint) and self._store.has_blob(saved.digest):
@@ -142,13 +154,19 @@ class TrialRunner:
         raise NotFound(f"the checkpoint {restored.checkpoint} of epoch {restored.epoch} of {restored.project}/{restored.run} is gone")
 
 
-def _processes(scheduler: Scheduler, store: Store, slot: int) -> TrialProcesses:
+def _processes(scheduler: Scheduler, store: Store) -> TrialProcesses:
     """Where this worker's trials run."""
     spec, cluster = scheduler.spec, load_cluster()
-    if spec.image is None:
-        # A worker in a pod of its own has that pod's GPUs, whatever its number is.
-        gpus = gpus_of_slot(spec.resources, slot) if cluster is None else visible_gpus() or None
-        return ForkServer(spec.trained_by, spec.resources, gpus)
-    if cluster is None:
-        raise needs_cluster(spec.image)
-    return PodProcesses(cluster, scheduler, store)
+    if spec.image is not None:
+        if cluster is None:
+            raise needs_cluster(spec.image)
+        return PodProcesses(cluster, scheduler, store)
+    devices, needed = visible_gpus(), spec.resources.largest.gpus
+    # A worker in a pod of its own has that pod's GPUs; on a machine that others use a trial sees none but its own.
+    seen = devices if cluster is not None else devices[:needed]
+    server = ForkServer(spec.trained_by, spec.resources, seen if devices else None, deterministic=bool(spec.deterministic))
+    if cluster is not None or not needed:
+        return server
+    if len(devices) < needed:
+        raise too_few("gpus", str(spec.resources.gpus), str(len(devices)))
+    return GpuProcesses(server, HeldGpus(scheduler.catalog, devices), scheduler)

@@ -1,4 +1,4 @@
-"""Pushing a view's latest known features online, as they were computed: nothing is computed here.
+"""Pushing a view's latest known features online, as they were computed: nothing is computed here. And deleting an entity's.
 
 An older event never replaces a newer one, whoever pushes when: values are compared by event, known time and generation where they are
 kept, in one transaction of SQLite's or one script of Redis'. Pushing again changes nothing.
@@ -6,18 +6,18 @@ kept, in one transaction of SQLite's or one script of Redis'. Pushing again chan
 
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halving import Store
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.features.definition import Definition, arrow_type
-from halving.features.online_values import PREFIX, is_redis, redis_client, redis_faults, shown, value_prefix
-from halving.features.packing import HEADER, Layout, entity_keys, micros
+from halving.features.online_values import PREFIX, is_redis, open_values, redis_client, redis_faults, shown, value_prefix
+from halving.features.packing import HEADER, Layout, count_of, deleted, entity_key, entity_keys, event_of, micros
 from halving.query.duckdb_paths import duckdb_paths
 from halving.store.backoff import backoff
 from resources.features.engine import MEMORY, carried, columns, engine, quoted, text
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 GENERATION = "_generation"
 _WAIT = 30.0  # seconds for another writer, or for Redis to answer
+_DAY_MS = 86_400_000
 _AT_ONCE = 1_000  # values in one call of Redis' script, which holds up other clients for about a millisecond
 _TAKE_NEWER = f"""
 local taken, lives = 0, tonumber(ARGV[#KEYS + 1])
@@ -69,6 +70,9 @@ class Writer(Protocol):
 
     def put(self, view: str, values: Sequence[tuple[bytes, bytes]], ttl: int | None) -> int:
         """Take the values, by entity key, that are newer than what is there; how many those are."""
+
+    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
+        """Let what is there of an entity be gone, and nothing come back that happened until then; whether there was something."""
 
 
 def push(
@@ -113,6 +117,42 @@ def push(
                 taken += writer.put(view.key, packed(definition, layout, batch), ttl)
                 entities += batch.num_rows
     return Pushed(entities, taken)
+
+
+def delete(view: str, entity: Mapping[str, Any], address: str) -> bool:
+    """Delete an entity's features online, of a view (``clicks@1``); whether there were some.
+
+    A push of what happened until now does not bring them back; what happens from now on counts again. So something stays: the entity's
+    key, and when it was deleted. Days in the store, from which features are pushed, and snapshots are not changed.
+
+    Args:
+        entity: the entity's columns, none of them null.
+
+    Raises:
+        InvalidInput: a column is missing, or not of the view's type.
+        NotFound: there is no such online store, or the view was never pushed there.
+        StoreUnavailable: it does not answer.
+    """
+    definition = pushed_definition(view, address)
+    key = entity_key(definition, entity)
+    if key is None:
+        raise InvalidInput(f"the entity {dict(entity)} is not accepted: a part of it is null, so it has no features")
+    with open_writer(address) as writer:
+        return writer.delete(view, key, time.time_ns() // 1000, definition.ttl)
+
+
+def pushed_definition(view: str, address: str) -> Definition:
+    """A view as it was pushed.
+
+    Raises:
+        NotFound: there is no such online store, or the view was never pushed there.
+        StoreUnavailable: it does not answer.
+    """
+    with closing(open_values(address, _WAIT)) as values:
+        found = values.definition(view)
+    if found is None:
+        raise NotFound(f"the online store {shown(address)} has no feature view {view}: it was never pushed there")
+    return Definition.from_json(found)
 
 
 def packed(definition: Definition, layout: Layout, rows: "pa.Table") -> list[tuple[bytes, bytes]]:
@@ -188,6 +228,16 @@ class SqliteWriter:
             )
         return self._connection.total_changes - before
 
+    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
+        self._connection.execute("PRAGMA secure_delete = on")  # no byte of it stays in the file
+        with self._transaction():
+            found = self._connection.execute(f"SELECT value FROM {quoted(view)} WHERE entity = ?", (key,)).fetchone()
+            gone = _deleted(found[0] if found else None, moment)
+            self._connection.execute(f"INSERT OR REPLACE INTO {quoted(view)} VALUES (?, ?)", (key, gone))
+        with self._faults():
+            self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()  # nor in the log, once nobody reads what was before
+        return found is not None and count_of(found[0]) > 0
+
     def close(self) -> None:
         self._connection.close()
 
@@ -246,8 +296,32 @@ class RedisWriter:
                 taken += int(self._take_newer([prefix + key for key, _ in some], [*(value for _, value in some), lives]))
         return taken
 
+    def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
+        import redis
+
+        place = value_prefix(view) + key
+        # Rows are pushed by whole days, so for a day longer than they count.
+        lives = None if ttl is None else -(-ttl // 1000) + _DAY_MS
+        with redis_faults(self._address):
+            while True:
+                with self._client.pipeline() as transaction:
+                    transaction.watch(place)
+                    found = transaction.get(place)
+                    transaction.multi()
+                    transaction.set(place, _deleted(found, moment), px=lives)
+                    try:
+                        transaction.execute()
+                    except redis.WatchError:
+                        continue  # a push was faster
+                    return found is not None and count_of(found) > 0
+
     def close(self) -> None:
         self._client.close()
+
+
+def _deleted(value: bytes | None, moment: int) -> bytes:
+    """What takes the place of a value, also of one whose event is yet to come."""
+    return deleted(moment if value is None else max(moment, event_of(value)))
 
 
 def _latest(

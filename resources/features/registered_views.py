@@ -109,7 +109,7 @@ def views_of_model(catalog: Catalog, model: str, version: str) -> dict[str, list
     with catalog.read() as session:
         row = session.get(ModelVersionRow, (model, version))
         if row is None:
-            raise NotFound(f"no version {version!r} of model {model!r}; `halving models` lists those that there are")
+            raise NotFound(f"no version {version!r} of model {model!r}; `halving models list` lists those that there are")
         return _by_view(features_of(session, row))
 
 

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import yaml
+
 from halving import Store
 from halving.errors import InvalidInput
 from halving.features.reference import parse_references
@@ -52,6 +54,20 @@ def views_of(source: DatasetSource) -> dict[str, FeatureView]:
     for view in wanted.values():
         check_functions(view)
     return wanted
+
+
+def joined_views(folder: Path) -> list[str]:
+    """The views, by ``clicks@1``, of which the specs in a folder name features; one that cannot be read names none, its launch says why."""
+    found = set()
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+            dataset = spec.get("dataset") if isinstance(spec, dict) else None
+            features = dataset.get("features") if isinstance(dataset, dict) else None
+            found |= {reference.key for reference in parse_references(features)} if isinstance(features, list) else set()
+        except (OSError, ValueError, yaml.YAMLError):  # of which InvalidInput is a child
+            continue
+    return sorted(found)
 
 
 def online_address(store: Store) -> str:

@@ -1,4 +1,4 @@
-"""Model versions: the gates before promotion, the transaction of a promotion, champions, and retention with what it must keep.
+"""Model versions: the gates before promotion, the transaction of a promotion, and champions.
 
-It decides, records, and has what is expired deleted; it must know neither how a report is drawn nor Dagster.
+It decides and records; it must know neither how a report is drawn nor Dagster.
 """

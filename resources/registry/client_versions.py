@@ -10,15 +10,17 @@ from sqlalchemy.orm import Session
 from halving.errors import InvalidInput, NotFound
 from resources.catalog import ModelVersionRow, RegisteredModelRow, utcnow
 from resources.catalog.models import champion_of, versions_of
+from resources.registry.events import ALIAS, ARCHIVED, CHAMPION, DELETED, REGISTERED, STAGED, add_event
 from resources.registry.registered_models import now_ms
-from resources.registry.versions import make_champion, next_version, number_version
+from resources.registry.stages import make_champion
+from resources.registry.verdicts import check_promotable
+from resources.registry.versions import next_version, number_version
 
-CHAMPION = "champion"
 STAGES = {"None": "staging", "Staging": "staging", "Production": "champion", "Archived": "archived"}
 """Our stage by MLflow's."""
 
 
-def add_version(session: Session, model: RegisteredModelRow, new: ModelVersionRow) -> ModelVersionRow:
+def add_version(session: Session, model: RegisteredModelRow, new: ModelVersionRow, *, actor: str) -> ModelVersionRow:
     """Add a version to a model, in an exclusive transaction.
 
     Args:
@@ -30,6 +32,7 @@ def add_version(session: Session, model: RegisteredModelRow, new: ModelVersionRo
     number_version(model, new)
     session.add(new)
     session.flush()
+    add_event(session, model.name, REGISTERED, actor, version=new, after=new.stage)
     return new
 
 
@@ -45,30 +48,36 @@ def find_version(session: Session, model: str, number: int) -> ModelVersionRow:
     return row
 
 
-def change_stage(session: Session, model: RegisteredModelRow, row: ModelVersionRow, stage: str, *, archive_others: bool) -> None:
+def change_stage(
+    session: Session, model: RegisteredModelRow, row: ModelVersionRow, stage: str, *, archive_others: bool, actor: str
+) -> None:
     """Give a version another stage, in an exclusive transaction.
 
     Args:
         stage: MLflow's. One in Production becomes our champion; others may stay in Production, and are archived for us.
         archive_others: archive what was in this stage until now.
+
+    Raises:
+        PromotionRefused: it would become our champion, and its gates or people hold it back.
     """
     others = [other for other in versions_of(session, model.name) if other is not row and other.mlflow_stage == stage]
     if STAGES[stage] == CHAMPION:
         before = champion_of(session, model.name)
-        make_champion(session, row)
+        _promote(session, row, actor)
         if before is not None and before is not row:
             before.mlflow_stage = "Production"
     else:
-        row.stage = STAGES[stage]
+        _move(session, row, STAGES[stage], actor)
     row.mlflow_stage, row.updated = stage, now_ms()
     if archive_others:
         for other in others:
-            other.stage, other.mlflow_stage, other.updated = "archived", "Archived", row.updated
+            _move(session, other, "archived", actor)
+            other.mlflow_stage, other.updated = "Archived", row.updated
     model.updated = row.updated
     session.flush()
 
 
-def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersionRow) -> None:
+def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersionRow, *, actor: str) -> None:
     """Delete a version that a client registered; its number is not given again.
 
     Raises:
@@ -78,6 +87,7 @@ def delete_version(session: Session, model: RegisteredModelRow, row: ModelVersio
         raise InvalidInput(f"version {row.number} of model {model.name!r} is the winner of sweep {row.sweep}: archive it instead")
     model.aliases = {alias: number for alias, number in model.aliases.items() if number != row.number}
     model.updated = now_ms()
+    add_event(session, model.name, DELETED, actor, version=row, before=row.stage)
     session.delete(row)
     session.flush()
 
@@ -88,26 +98,54 @@ def aliases_of(session: Session, model: RegisteredModelRow) -> dict[str, int]:
     return {**model.aliases, **({CHAMPION: champion.number} if champion else {})}
 
 
-def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow) -> None:
-    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted. MLflow's stages stay."""
+def set_alias(session: Session, model: RegisteredModelRow, alias: str, row: ModelVersionRow, *, actor: str) -> None:
+    """Let an alias mean a version, in an exclusive transaction; as ``champion`` it is promoted. MLflow's stages stay.
+
+    Raises:
+        PromotionRefused: it would become the champion, and its gates or people hold it back.
+    """
     if alias == CHAMPION:
         before = champion_of(session, model.name)
         known = [(one, one.mlflow_stage, one.updated) for one in (before, row) if one is not None]
-        make_champion(session, row)
+        _promote(session, row, actor)
         for one, stage, updated in known:
             one.mlflow_stage, one.updated = stage, updated
     else:
+        before_number = model.aliases.get(alias)
+        if before_number != row.number:
+            named = session.scalar(
+                select(ModelVersionRow.version).where(ModelVersionRow.model == model.name, ModelVersionRow.number == before_number)
+            )
+            add_event(
+                session, model.name, ALIAS, actor, version=row, before=named and f"{alias} = {named}", after=f"{alias} = {row.version}"
+            )
         model.aliases = {**model.aliases, alias: row.number}
 
 
-def delete_alias(session: Session, model: RegisteredModelRow, alias: str) -> None:
+def delete_alias(session: Session, model: RegisteredModelRow, alias: str, *, actor: str) -> None:
     """Delete an alias, if there is one, in an exclusive transaction; without ``champion`` the model has no champion."""
     if alias == CHAMPION:
         champion = champion_of(session, model.name)
         if champion is not None:
-            champion.stage = "staging"
-    else:
+            _move(session, champion, "staging", actor)
+    elif alias in model.aliases:
+        row = session.scalar(
+            select(ModelVersionRow).where(ModelVersionRow.model == model.name, ModelVersionRow.number == model.aliases[alias])
+        )
+        add_event(session, model.name, ALIAS, actor, version=row, before=f"{alias} = {row.version}" if row else alias)
         model.aliases = {known: number for known, number in model.aliases.items() if known != alias}
+
+
+def _promote(session: Session, row: ModelVersionRow, actor: str) -> None:
+    if row.stage != CHAMPION:
+        check_promotable(session, row)
+        make_champion(session, row, actor)
+
+
+def _move(session: Session, row: ModelVersionRow, stage: str, actor: str) -> None:
+    if row.stage != stage:
+        add_event(session, row.model, ARCHIVED if stage == "archived" else STAGED, actor, version=row, before=row.stage, after=stage)
+    row.stage = stage
 
 
 def check_alias(alias: str) -> None:

@@ -1,5 +1,6 @@
 """A sweep with its outcome: the standings, the report's scores on held-out data, and the version that its winner became."""
 
+import json
 from typing import Any
 
 from sqlalchemy import select
@@ -21,6 +22,7 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
     return {
         **summary.as_dict(),
         "saved": summary.saved,
+        "final_scores": final_scores_of(store, report) if summary.final_seeds else None,
         "test_metrics": report.metrics if report else None,
         "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
         "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
@@ -31,3 +33,8 @@ def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVer
     """The sweep's report, and the version of its winner; None where it has none yet."""
     with catalog.read() as session:
         return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
+
+
+def final_scores_of(store: Store, report: ReportRow | None) -> dict[str, Any] | None:
+    """What the report says of the final training (see :func:`resources.evaluation.final_seeds.judge_seeds`); None without a report."""
+    return json.loads(store.get_blob(report.digest)).get("final") if report else None

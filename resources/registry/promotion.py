@@ -1,68 +1,112 @@
 """From a report to a registered version: the gates, the winner's lineage, and what the registry records of it."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from halving import Dataset, HalvingError, Store
-from halving.records.run_record import RunRecords
+from halving import InvalidInput, Store
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow
 from resources.catalog.models import champion_of
-from resources.evaluation.report import EvaluationReport, evaluate_sweep
-from resources.registry.gates import Gate, GateFailed, check_gates
-from resources.registry.versions import ChampionChanged, register
+from resources.evaluation.report import EvaluationReport, evaluate_sweep, load_report
+from resources.registry.artifacts import manifest_of_winner
+from resources.registry.events import MANIFEST, add_event
+from resources.registry.gates.against_champion import Groups
+from resources.registry.gates.judge import judge_gates, judged_again, verdicts_in
+from resources.registry.gates.verdict import PASS, Verdict, ended_as, overall, refusal
+from resources.registry.publishing import publish
+from resources.registry.stages import find
+from resources.registry.versions import ChampionChanged, judge, register, register_held
 from resources.sweep_spec import stored_spec
 
-
-def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Gate]]:
-    """Make a sweep's report and check the gates; when one fails, a sweep that has just ended its search becomes rejected."""
-    report = evaluate_sweep(backend.store, backend.catalog, sweep)
-    gates = judge(backend.store, report)
-    if not all(gate.passed for gate in gates):
-        backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
-    return report, gates
+_log = logging.getLogger(__name__)
 
 
-def judge(store: Store, report: EvaluationReport) -> list[Gate]:
-    """The outcome of the spec's gates for a report."""
-    return check_gates(stored_spec(report.data["spec"]).gates, report.data, missing_lineage(store, report.data))
+def evaluate(backend: Backend, sweep: str) -> tuple[EvaluationReport, list[Verdict]]:
+    """Make a sweep's report with the verdicts of its gates; a sweep that has just ended its search becomes rejected or held by them."""
+    report = make_report(backend, sweep)
+    verdicts = verdicts_in(report.data)
+    if overall(verdicts) != PASS:
+        backend.catalog.end_sweep(sweep, ended_as(verdicts), only_from="evaluating")
+    return report, verdicts
+
+
+def make_report(backend: Backend, sweep: str) -> EvaluationReport:
+    """A sweep's report, with the verdicts of its gates."""
+
+    def judge(report: dict[str, Any], groups: Groups) -> list[dict[str, Any]]:
+        return [verdict.as_dict() for verdict in judge_gates(backend.store, backend.catalog, report, groups)]
+
+    return evaluate_sweep(backend.store, backend.catalog, sweep, judge)
 
 
 def promote_winner(
-    backend: Backend, known: EvaluationReport, made_again: Callable[[EvaluationReport, list[Gate]], None] = lambda report, gates: None
+    backend: Backend,
+    known: EvaluationReport,
+    made_again: Callable[[EvaluationReport, list[Verdict]], None] = lambda report, verdicts: None,
 ) -> tuple[ModelVersionRow, EvaluationReport]:
     """Register a report's winner if it passes every gate, and end its sweep.
 
     It is judged against the version that is the champion at this moment: when that is not the ``known`` report's, because another sweep
-    ended meanwhile or someone changed or archived it, the report is made again, and ``made_again`` is called with it and its gates.
+    ended meanwhile or someone changed or archived it, the report is made again, and ``made_again`` is called with it and its verdicts.
 
     Returns:
         The version, and the report by which it passed.
 
     Raises:
-        GateFailed: saying which gate and why.
+        GateFailed: saying which gate and why; TooLittleEvidence where none failed and one could not say.
     """
-    report, sweep, auto_promote = known, known.data["sweep"], stored_spec(known.data["spec"]).auto_promote
+    sweep, report = known.data["sweep"], _judged(backend, known)
+    auto_promote = stored_spec(report.data["spec"]).auto_promote
     while True:
-        gates = judge(backend.store, report)
+        verdicts = judged_again(backend.store, report.data)
         if report is not known:
-            made_again(report, gates)
+            made_again(report, verdicts)
         champion = report.data["champion"]
         against = champion["version"] if champion else None
-        if failed := [gate for gate in gates if not gate.passed]:
+        if overall(verdicts) != PASS:
             if against and against != _champion_version(backend, report.data["name"]):
-                report = evaluate_sweep(backend.store, backend.catalog, sweep)
+                report = make_report(backend, sweep)
                 continue
-            backend.catalog.end_sweep(sweep, "rejected", only_from="evaluating")
-            reasons = "; ".join(f"{gate.name}: {gate.reason}" for gate in failed)
-            raise GateFailed(f"sweep {sweep} was not promoted: {reasons}. The report says more: {report.path}")
+            backend.catalog.end_sweep(sweep, ended_as(verdicts), only_from="evaluating")
+            raise refusal(sweep, verdicts, report.path)
         try:
-            row = register(backend.catalog, new_version(backend.store, report), judged_against=against, auto_promote=auto_promote)
+            row = register(backend.catalog, new_version(backend.store, report, verdicts), judged_against=against, auto_promote=auto_promote)
         except ChampionChanged:
-            report = evaluate_sweep(backend.store, backend.catalog, sweep)
+            report = make_report(backend, sweep)
         else:
             backend.catalog.end_sweep(sweep, "finished")
+            for problem in publish(backend.store, backend.catalog):
+                _log.warning("%s", problem)
             return row, report
+
+
+def register_held_winner(backend: Backend, model: str, sweep: str, *, actor: str, note: str) -> ModelVersionRow:
+    """Register the winner of a sweep that its gates hold back, with their verdicts; nothing but force promotes it.
+
+    Raises:
+        InvalidInput: the sweep is one of another model.
+        NoWinner: it has no report.
+        NotFound: there is no such sweep.
+        StoreError: the report's bytes do not hash to its digest.
+    """
+    with backend.catalog.read() as session:
+        name = backend.catalog.sweep(session, sweep).name
+    if name != model:
+        raise InvalidInput(f"sweep {sweep} is not accepted: its winner would be a version of model {name!r}, not of {model!r}")
+    report = _judged(backend, load_report(backend.store, backend.catalog, sweep))
+    new, compared = new_version(backend.store, report, verdicts_in(report.data)), report.data["champion"]
+    return register_held(backend.catalog, new, judged_against=compared["version"] if compared else None, actor=actor, note=note)
+
+
+def _judged(backend: Backend, report: EvaluationReport) -> EvaluationReport:
+    """A report with verdicts and with the code that judged: one from before reports had both, or made without gates, is made again.
+
+    Its spec may be of an older form. One by an evaluator has no code, and is spared another look at the split.
+    """
+    data = report.data
+    whole = data.get("gates") is not None and ("code" in data or data["spec"].get("predictor") is None)
+    return report if whole else make_report(backend, data["sweep"])
 
 
 def _champion_version(backend: Backend, model: str) -> str | None:
@@ -71,52 +115,72 @@ def _champion_version(backend: Backend, model: str) -> str | None:
     return champion.version if champion else None
 
 
-def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
-    """What of the winner's origin is missing: run record, code, checkpoint or snapshot."""
-    missing = []
-    winner, records = report["winner"], RunRecords(store, report["name"], report["winner"]["key"])
-    try:
-        record = records.read()
-    except HalvingError as error:
-        return [f"run record ({error})"]
-    if record["params"] != winner["params"]:
-        missing.append("params: those in the run's record differ from the catalog's")
-    git = record["provenance"].get("git") or {}
-    if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
-        missing.append("code: neither a git commit nor the trainable's digest was recorded")
-    if git and git.get("dirty") is None:
-        missing.append(f"code: git could not report what differs from the commit ({git.get('error')})")
-    if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
-        missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
-    for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
-        if digest and not store.has_blob(digest):
-            missing.append(f"{title}: no blob {digest} in the store {store.root}")
-    if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
-        missing.append("checkpoint: the run's record does not list it")
-    return missing
-
-
-def new_version(store: Store, report: EvaluationReport) -> ModelVersionRow:
-    """What the registry is to record about a report's winner, for :func:`register`."""
-    data, winner = report.data, report.data["winner"]
-    record = RunRecords(store, data["name"], winner["key"]).read()
-    dataset = Dataset(store, data["spec"]["dataset"]["name"], data["snapshot"]["digest"])
-    schema = dict(dataset.manifest["schema"])
-    output: dict[str, Any] = {"type": schema.pop(dataset.target)}
-    if data["labels"] is not None:
-        output["classes"] = data["labels"]
-    packages = record["provenance"]["packages"]
-    framework = next((f"{name} {packages[name]}" for name in ("torch", "tensorflow", "jax", "scikit-learn") if name in packages), "python")
+def new_version(store: Store, report: EvaluationReport, verdicts: Sequence[Verdict]) -> ModelVersionRow:
+    """What the registry is to record about a report's winner, for :func:`register`; its manifest is written."""
+    manifest, winner = manifest_of_winner(store, report), report.data["winner"]
     return ModelVersionRow(
-        model=data["name"],
-        checkpoint=winner["checkpoint"],
-        sweep=data["sweep"],
+        model=manifest.model,
+        checkpoint=manifest.checkpoint,
+        sweep=report.data["sweep"],
         trial=winner["trial"],
-        run=winner["key"],
-        snapshot=data["snapshot"]["digest"],
-        framework=framework,
-        input_schema=schema,
-        output_schema=output,
-        metrics=data["metrics"],
+        run=manifest.run,
+        snapshot=manifest.snapshot,
+        framework=manifest.framework,
+        input_schema=manifest.input_schema,
+        output_schema=manifest.output_schema,
+        metrics=manifest.metrics,
         report=report.digest,
+        gates=verdicts_of(verdicts),
+        manifest=manifest.write(store),
     )
+
+
+def verdicts_of(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
+    """Verdicts as a version keeps them: what each says, and ``passed``."""
+    return [{**verdict.as_dict(), "passed": verdict.passed} for verdict in verdicts]
+
+
+def judge_again(backend: Backend, model: str, version: str, *, actor: str) -> tuple[ModelVersionRow, EvaluationReport]:
+    """Evaluate a sweep's version once more, against the version that is the champion now, and keep the new report and its verdicts.
+
+    A champion is not judged against itself. One from before manifests were kept gets its manifest, so that it can be loaded, with the
+    code of now where its report names none; its report and its verdicts stay.
+
+    Raises:
+        InvalidInput: it is the champion itself, or a client registered it.
+        NotFound: there is no such version.
+    """
+    with backend.catalog.read() as session:
+        row = find(session, model, version)
+        champion = champion_of(session, model)
+        is_old = row.sweep is not None and row.manifest is None and row is champion
+        if row.sweep is None or (row is champion and not is_old):
+            why = "a client registered it, and no sweep's winner is known of it" if row.sweep is None else "it is the champion"
+            raise InvalidInput(f"{model} {version} is not judged again: {why}")
+        sweep = row.sweep
+    if is_old:
+        return _write_manifest(backend, model, version, load_report(backend.store, backend.catalog, sweep), actor)
+    report = make_report(backend, sweep)
+    new = new_version(backend.store, report, verdicts_in(report.data))
+    compared = report.data["champion"]
+    with backend.catalog.write(exclusive=True) as session:
+        row = find(session, model, version)
+        if new.checkpoint != row.checkpoint:
+            raise InvalidInput(f"{model} {version} is not judged again: sweep {sweep} has another winner now, {new.checkpoint}")
+        judge(session, row, new, compared["version"] if compared else None, actor)
+    return row, report
+
+
+def _write_manifest(
+    backend: Backend, model: str, version: str, report: EvaluationReport, actor: str
+) -> tuple[ModelVersionRow, EvaluationReport]:
+    manifest = manifest_of_winner(backend.store, report)
+    digest = manifest.write(backend.store)
+    with backend.catalog.write(exclusive=True) as session:
+        row = find(session, model, version)
+        if manifest.checkpoint != row.checkpoint:
+            raise InvalidInput(f"{model} {version} gets no manifest: sweep {row.sweep} has another winner now, {manifest.checkpoint}")
+        row.manifest = digest
+        code = "the code that judged it" if report.data.get("code") else "the predictor's code of now"
+        add_event(session, model, MANIFEST, actor, version=row, note=f"there was none; with {code}")
+    return row, report

@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from resources.catalog import ModelVersionRow, RegisteredModelRow
+from resources.registry.events import CREATED, DELETED, RENAMED, add_event
 
 
 def now_ms() -> int:
@@ -14,7 +15,9 @@ def now_ms() -> int:
     return round(1000 * time.time())
 
 
-def create_model(session: Session, name: str, description: str = "", tags: dict[str, str] | None = None) -> RegisteredModelRow:
+def create_model(
+    session: Session, name: str, description: str = "", tags: dict[str, str] | None = None, *, actor: str
+) -> RegisteredModelRow:
     """Add a model without versions, in an exclusive transaction.
 
     Raises:
@@ -26,6 +29,7 @@ def create_model(session: Session, name: str, description: str = "", tags: dict[
     row = RegisteredModelRow(name=name, description=description, tags=tags or {}, aliases={}, versions=0, created=now, updated=now)
     session.add(row)
     session.flush()
+    add_event(session, name, CREATED, actor)
     return row
 
 
@@ -41,7 +45,7 @@ def find_model(session: Session, name: str) -> RegisteredModelRow:
     return row
 
 
-def rename_model(session: Session, row: RegisteredModelRow, name: str) -> RegisteredModelRow:
+def rename_model(session: Session, row: RegisteredModelRow, name: str, *, actor: str) -> RegisteredModelRow:
     """Give a model another name, in an exclusive transaction; its new row.
 
     Raises:
@@ -51,22 +55,27 @@ def rename_model(session: Session, row: RegisteredModelRow, name: str) -> Regist
     if name == row.name:
         return row
     _check_without_sweeps(session, row.name, "renamed")
-    new = create_model(session, name, row.description, row.tags)
+    new = create_model(session, name, row.description, row.tags, actor=actor)
     new.aliases, new.newest, new.versions, new.created = row.aliases, row.newest, row.versions, row.created
     session.flush()
     session.execute(update(ModelVersionRow).where(ModelVersionRow.model == row.name).values(model=name, updated=new.updated))
+    for model in (row.name, name):  # the one's history ends with it, and the other's begins
+        add_event(session, model, RENAMED, actor, before=row.name, after=name)
     session.delete(row)
     return new
 
 
-def delete_model(session: Session, row: RegisteredModelRow) -> None:
+def delete_model(session: Session, row: RegisteredModelRow, *, actor: str) -> None:
     """Delete a model with its versions, in an exclusive transaction; what they were made of stays.
 
     Raises:
         InvalidInput: it has versions of sweeps, which are archived instead.
     """
     _check_without_sweeps(session, row.name, "deleted")
+    for version in session.scalars(select(ModelVersionRow).where(ModelVersionRow.model == row.name)):
+        add_event(session, row.name, DELETED, actor, version=version, before=version.stage)
     session.execute(delete(ModelVersionRow).where(ModelVersionRow.model == row.name))
+    add_event(session, row.name, DELETED, actor)
     session.delete(row)
 
 

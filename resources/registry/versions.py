@@ -1,17 +1,17 @@
-"""The model registry: versions, and which of them is the champion.
-
-A change of stage is a transaction of its own, or a part of the one that it is given (``within``).
-"""
+"""The model registry's versions: how they are added, numbered and shown."""
 
 from typing import Any
 
 from sqlalchemy.orm import Session
 
-from halving.errors import HalvingError, InvalidInput, NotFound
-from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, utcnow
+from halving.errors import HalvingError, InvalidInput
+from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SweepRow, utcnow
 from resources.catalog.models import champion_of, versions_of
 from resources.features.registered_views import features_of
+from resources.registry.events import JUDGED, REGISTERED, add_event
 from resources.registry.registered_models import create_model, now_ms
+from resources.registry.stages import make_champion
+from resources.registry.verdicts import blockers
 
 
 class ChampionChanged(HalvingError, RuntimeError):
@@ -19,9 +19,10 @@ class ChampionChanged(HalvingError, RuntimeError):
 
 
 def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, auto_promote: bool) -> ModelVersionRow:
-    """Add a version: champion when the model has none or on ``auto_promote``, else staging.
+    """Add a version: champion when the model has none or on ``auto_promote``, if no approval is asked for; else staging.
 
-    Registering a sweep's winner again gives the version that it already has.
+    Registering a sweep's winner again gives the version that it already has; one that its gates held back until now gets the new report
+    with its verdicts.
 
     Args:
         new: what the registry is to record, all but its version, its stage and the time.
@@ -31,47 +32,73 @@ def register(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | No
         ChampionChanged: another version is the champion now, or none is.
     """
     with catalog.write(exclusive=True) as session:
-        earlier = versions_of(session, new.model)
-        for row in earlier:
-            if row.sweep == new.sweep:
-                return row
+        known = next((row for row in versions_of(session, new.model) if row.sweep == new.sweep), None)
+        if known is not None and not _waits_for_gates(known, new):
+            return known
         champion = champion_of(session, new.model)
         now = champion.version if champion else None
         if now != judged_against:
             raise ChampionChanged(f"the winner of sweep {new.sweep} was judged against champion {judged_against}; the champion is {now}")
-        model = session.get(RegisteredModelRow, new.model) or create_model(session, new.model)
-        new.version, new.created_at = next_version(earlier, new, model.newest), utcnow()
-        new.stage, new.mlflow_stage, new.project, new.tags = "staging", "Staging", new.model, {}
-        number_version(model, new)
-        session.add(new)
-        session.flush()
-        if auto_promote or champion is None:
-            make_champion(session, new)
+        row, actor = known or new, f"sweep {new.sweep}"
+        if known is not None:
+            judge(session, row, new, judged_against, actor)
+        else:
+            row.judged_against = judged_against
+            _add(session, row, actor, "its gates passed")
+        if (auto_promote or champion is None) and not blockers(session, row):
+            make_champion(session, row, actor)
+        return row
+
+
+def _waits_for_gates(known: ModelVersionRow, new: ModelVersionRow) -> bool:
+    held = any(not gate["passed"] for gate in known.gates or [])
+    return held and known.stage == "staging" and known.checkpoint == new.checkpoint
+
+
+def judge(session: Session, row: ModelVersionRow, new: ModelVersionRow, judged_against: str | None, actor: str) -> None:
+    """Give a version another report with its verdicts, in an exclusive transaction.
+
+    Args:
+        new: what was made of that report.
+        judged_against: the champion's version that it was compared with.
+    """
+    for name in ("report", "gates", "manifest", "metrics", "input_schema", "output_schema"):
+        setattr(row, name, getattr(new, name))
+    row.judged_against = judged_against
+    failed = [gate["name"] for gate in row.gates or [] if not gate["passed"]]
+    note = f"against {judged_against or 'no champion'}: " + (f"{', '.join(failed)} did not pass" if failed else "all gates passed")
+    add_event(session, row.model, JUDGED, actor, version=row, note=note)
+
+
+def register_held(catalog: Catalog, new: ModelVersionRow, *, judged_against: str | None, actor: str, note: str) -> ModelVersionRow:
+    """Add a winner that its gates hold back, as a staging version with their verdicts, so that it can be promoted by force.
+
+    A sweep whose winner is a version already gives that one.
+
+    Args:
+        new, judged_against: as in :func:`register`.
+        actor: who wants it.
+        note: why.
+    """
+    with catalog.write(exclusive=True) as session:
+        for row in versions_of(session, new.model):
+            if row.sweep == new.sweep:
+                return row
+        new.judged_against = judged_against
+        _add(session, new, actor, note)
         return new
 
 
-def promote(catalog: Catalog, model: str, version: str, within: Session | None = None) -> ModelVersionRow:
-    """Make a version the champion and archive the one before; an archived version can become champion again.
-
-    Raises:
-        NotFound: there is no such version; the message names those that the model has.
-    """
-    with catalog.write(exclusive=True, within=within) as session:
-        row = _version(session, model, version)
-        make_champion(session, row)
-        return row
-
-
-def archive(catalog: Catalog, model: str, version: str, within: Session | None = None) -> ModelVersionRow:
-    """Take a version out of use. When it was the champion, the next winner that passes its gates becomes the champion.
-
-    Raises:
-        NotFound: there is no such version; the message names those that the model has.
-    """
-    with catalog.write(exclusive=True, within=within) as session:
-        row = _version(session, model, version)
-        row.stage, row.mlflow_stage, row.updated = "archived", "Archived", now_ms()
-        return row
+def _add(session: Session, new: ModelVersionRow, actor: str, note: str) -> None:
+    """Add a sweep's winner as a staging version, with its number and its event."""
+    earlier = versions_of(session, new.model)
+    model = session.get(RegisteredModelRow, new.model) or create_model(session, new.model, actor=actor)
+    new.version, new.created_at = next_version(earlier, new, model.newest), utcnow()
+    new.stage, new.mlflow_stage, new.project, new.tags = "staging", "Staging", session.get_one(SweepRow, new.sweep).project, {}
+    number_version(model, new)
+    session.add(new)
+    session.flush()
+    add_event(session, model.name, REGISTERED, actor, version=new, after=new.stage, note=note)
 
 
 def next_version(earlier: list[ModelVersionRow], new: ModelVersionRow, last: str | None) -> str:
@@ -114,26 +141,7 @@ def parse_version(version: str) -> tuple[int, int, int]:
 
 
 def as_dict(session: Session, row: ModelVersionRow) -> dict[str, Any]:
-    """A version as ``halving models --json`` and the API give it; ``features`` are those that its sweep's spec names."""
+    """A version as ``halving models list --json`` and the API give it; ``features`` are those that its sweep's spec names."""
     names = ("model", "version", "number", "stage", "metrics", "project", "run", "sweep", "trial", "checkpoint", "snapshot", "framework")
-    more = ("source", "description", "tags", "created_at")
-    return {**{name: getattr(row, name) for name in (*names, *more)}, "features": features_of(session, row)}
-
-
-def _version(session: Session, model: str, version: str) -> ModelVersionRow:
-    row = session.get(ModelVersionRow, (model, version))
-    if row is None:
-        known = [f"{row.model} {row.version} ({row.stage})" for row in versions_of(session, model)]
-        raise NotFound(f"no version {version!r} of model {model!r}; there are {', '.join(known) or 'no versions yet: run a sweep first'}")
-    return row
-
-
-def make_champion(session: Session, row: ModelVersionRow) -> None:
-    """Make a version the champion and archive the one before, in an exclusive transaction."""
-    before, now = champion_of(session, row.model), now_ms()
-    if before is row:
-        return
-    if before is not None:
-        before.stage, before.mlflow_stage, before.updated = "archived", "Archived", now
-        session.flush()  # an index allows one champion at any time
-    row.stage, row.mlflow_stage, row.updated = "champion", "Production", now
+    more = ("source", "description", "tags", "created_at", "judged_against")
+    return {**{name: getattr(row, name) for name in (*names, *more)}, "gates": row.gates or [], "features": features_of(session, row)}

@@ -1,6 +1,6 @@
 """A trial handed out to a worker, and the error that says that the worker has lost it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halving.errors import HalvingError
 from resources.catalog.trial_key import trial_key
@@ -13,7 +13,11 @@ class Superseded(HalvingError, RuntimeError):
 
 @dataclass(frozen=True)
 class Assignment:
-    """A trial given to a worker: everything needed to run it up to its next rung."""
+    """A trial given to a worker: everything needed to run it up to its next rung.
+
+    Attributes:
+        final: of a trial of the final training the number of its seed, from 0; None for the search's.
+    """
 
     sweep: str
     trial: int
@@ -23,6 +27,7 @@ class Assignment:
     rung: int
     granted: int
     ladder: tuple[int, ...]
+    final: int | None = field(default=None, kw_only=True)
 
     @property
     def key(self) -> str:

@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import HalvingError, NotFound
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.scheduling import sweeps
+from resources.scheduling.checkpoint_sources import hold_source
 from resources.sweep_spec import SweepSpec
 
 WAITING, LAUNCHED, DONE, FAILED, CANCELED = "waiting", "launched", "done", "failed", "canceled"
@@ -98,7 +99,11 @@ def add(session: Session, spec: SweepSpec, *, kind: Kind, driver: Driver, actor:
 
     Args:
         projects: the only ones whose sweeps it may learn from, also when ``warm_start`` is resolved later; None is all.
+
+    Raises:
+        InvalidInput: retention has deleted the checkpoint that it is to go on from.
     """
+    hold_source(session, spec)
     sweep = f"{spec.name}-{token_hex(4)}"
     while session.get(SweepRow, sweep) is not None:
         sweep = f"{spec.name}-{token_hex(4)}"
@@ -135,16 +140,23 @@ def of_sweep(catalog: Catalog, sweep: str) -> IntentRow | None:
         return session.scalar(select(IntentRow).where(IntentRow.sweep == sweep))
 
 
-def not_open(catalog: Catalog, *, names: Collection[str] | None = None, limit: int = 50) -> list[IntentRow]:
+def project_of(intent: IntentRow) -> str:
+    """The project of the sweep that an intent becomes."""
+    spec = intent.payload["spec"]
+    return str(spec.get("project", spec["name"]))  # an intent from before sweeps had projects names none
+
+
+def not_open(catalog: Catalog, *, projects: Collection[str] | None = None, limit: int = 50) -> list[IntentRow]:
     """The newest intents whose sweep is not open yet, or never will be.
 
     Args:
-        names: only sweeps of these names.
+        projects: only sweeps of these projects.
         limit: at most so many.
     """
     query = select(IntentRow).outerjoin(SweepRow, SweepRow.id == IntentRow.sweep).where(SweepRow.id.is_(None))
-    if names is not None:
-        query = query.where(IntentRow.payload["spec"]["name"].as_string().in_(names))
+    if projects is not None:
+        spec = IntentRow.payload["spec"]
+        query = query.where(func.coalesce(spec["project"].as_string(), spec["name"].as_string()).in_(projects))
     with catalog.read() as session:
         return list(session.scalars(query.order_by(IntentRow.created_at.desc(), IntentRow.sweep).limit(limit)))
 

@@ -77,7 +77,8 @@ class Leases:
             error = f"attempt {row.attempt} was lost: worker {row.worker} stopped sending heartbeats"
             error += f"; {termination.reason}" if termination else ""
             crashed = termination is not None and termination.own_fault
-            self._transactions.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error)
+            untold = self._transactions.untold_seconds(connection, row.number)
+            self._transactions.decide(Crashed(row.number) if crashed else Preempted(row.number), error=error, untold=untold)
         return assignments
 
     def _termination_of(self, worker: str) -> Termination | None:

@@ -1,7 +1,7 @@
 """A sweep's scheduler for external loops, which ask for one trial at a time, over a network that may lose answers."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import Connection
 
@@ -26,6 +26,8 @@ class Lent(Assignment):
 
 class LoopScheduler(Scheduler):
     """As :class:`resources.scheduling.scheduler.Scheduler`; nothing here waits for a suggestion."""
+
+    takes_places: ClassVar[bool] = False
 
     def ask(self, worker: str, lease_seconds: float, *, again: bool) -> Lent | Wait | Finish | None:
         """Hand out the next trial to a worker that works on one only; with ``again`` it may have asked before.

@@ -10,7 +10,8 @@ is recognised.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar, TypeVar
 
 from sqlalchemy import Connection
 
@@ -20,6 +21,7 @@ from resources.catalog.pipelined import Asked
 from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
+from resources.scheduling.gpu_hours import GpuHoursWatch
 from resources.scheduling.leases import Leases
 from resources.scheduling.suggestion_turns import SuggestionTurns
 from resources.scheduling.termination import TerminationLookup
@@ -34,19 +36,27 @@ from resources.search.decide import (
     Preempted,
     Reached,
     Released,
+    Resized,
     Returned,
+    StartFinal,
     Wait,
     decide,
     ranking,
 )
 from resources.search.rules import violation
-from resources.search.state import Control, Result, SearchState, Status
+from resources.search.state import Control, Result, SearchState, Status, TrialState
 from resources.search.suggest import Suggester, load_optuna
 from resources.sweep_spec import SweepSpec, stored_spec
+from resources.tenancy.shares import has_turn
+from resources.tenancy.usage import ASKS_NO_MORE, Asking
 
 _POLL_SECONDS = 0.05
 
 _Done = TypeVar("_Done")
+
+
+class HeldBack(Wait):
+    """It is not the sweep's turn; asking costs all who share the machines a moment, so ask more rarely than for work."""
 
 
 class Scheduler:
@@ -58,7 +68,12 @@ class Scheduler:
         clock: seconds since the epoch, for leases; by default the database's.
         termination_lookup: gives the reason why a worker whose heartbeats have stopped has ended.
         retry_seconds: how long a call is tried again while the database is unavailable.
+        places: how many trials of a spec may run at a time here; by default any number. It says how much a sweep asks for, where projects
+            share the machines.
     """
+
+    takes_places: ClassVar[bool] = True
+    """Whether its trials run on the machines that the projects share."""
 
     def __init__(
         self,
@@ -67,12 +82,15 @@ class Scheduler:
         clock: Callable[[], float] | None = None,
         termination_lookup: TerminationLookup | None = None,
         retry_seconds: float = WORKER_SECONDS,
+        places: Callable[[SweepSpec], int] | None = None,
     ) -> None:
+        self._places = places
         self.catalog, self.id, self._clock, self._retry_seconds = catalog, sweep, clock or catalog.now, retry_seconds
         self.spec = self._retrying(self._read_spec)
         self._transactions = SweepTransactions(catalog, sweep, self.spec)
         self.rules = self._transactions.cache.rules
         self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup)
+        self._gpu_hours = GpuHoursWatch(catalog, sweep, self.spec)
         self._turns = SuggestionTurns(catalog, self._transactions, self._leases, self.spec, self._clock, retry_seconds)
 
     def next_work(self, worker: str | None) -> Assignment | Wait | Finish:
@@ -114,6 +132,12 @@ class Scheduler:
         """Attempts that a worker has."""
         return self._running(claimed=True)
 
+    def begin_holding(self, assignment: Assignment, nodes: int) -> None:
+        """Record that an attempt has its resources only now, because its pods had to start, and on how many nodes it has them."""
+        of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
+        began = datetime.fromtimestamp(self.catalog.now(), UTC)
+        self._retrying(lambda: self.catalog.at_once(statements.BEGIN_HOLDING, {**of, "held_since": began, "nodes": nodes}))
+
     def note_waiting(self, assignment: Assignment, reason: str | None, *, unclaimed: bool = False) -> None:
         """Record why the attempt's pod has not started, in the cluster's words; None once it has.
 
@@ -136,6 +160,7 @@ class Scheduler:
         if not renewed:
             found = self.catalog.at_once(statements.STATUS, given)
             raise _superseded(assignment, f"attempt {found[0].attempt} is {found[0].status}" if found else "the trial is gone")
+        self._gpu_hours.look_if_due(renewed[0].looked_at)
         return Control(renewed[0].control)
 
     def reached(self, assignment: Assignment, report: ReachedRung, seconds: float, lease_seconds: float | None = None) -> Decision:
@@ -161,8 +186,13 @@ class Scheduler:
         """A trial's process or worker was ended from outside: queued again, at most ``max_preemptions`` times."""
         return self._report(assignment, Preempted(assignment.trial), seconds, error=error)
 
-    def failed(self, assignment: Assignment, error: str, seconds: float, checkpoint: str | None, also: Sequence[Asked] = ()) -> Decision:
-        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one, ``also`` as of :meth:`crashed`."""
+    def failed(
+        self, assignment: Assignment, error: str, seconds: float | None, checkpoint: str | None, also: Sequence[Asked] = ()
+    ) -> Decision:
+        """A trial failed in a way that would happen again; ``checkpoint`` is its last good one, ``also`` as of :meth:`crashed`.
+
+        ``seconds`` is None where it is not its worker that ends it.
+        """
         return self._report(assignment, Failed(assignment.trial), seconds, error=error, checkpoint=checkpoint, also=also)
 
     def released(self, assignment: Assignment, seconds: float, also: Sequence[Asked] = ()) -> Decision:
@@ -172,8 +202,19 @@ class Scheduler:
         """
         return self._report(assignment, Released(assignment.trial), seconds, also=also)
 
+    def resized(self, assignment: Assignment, seconds: float) -> Decision:
+        """A trial that goes on after its rung has saved there and ended: its next attempt begins with the resources of the next rung."""
+        return self._report(assignment, Resized(assignment.trial), seconds)
+
+    def take_back_unclaimed(self) -> None:
+        """Release what no run has claimed: all that a paused or stopped sweep has handed out, and what a more important sweep wants."""
+        self._retrying(self._taken_back)
+
     def launch_failed(self, assignment: Assignment, error: str) -> bool:
-        """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was claimed or is over."""
+        """Queue again, or give up, a trial whose run ended before it claimed it; False if the attempt was claimed or is over.
+
+        It is no fault of the trial's where the sweep is paused or stopped: its run was refused.
+        """
         return self._retrying(lambda: self._launch_failed(assignment, error))
 
     def requeue_lost(self) -> list[Assignment]:
@@ -184,7 +225,7 @@ class Scheduler:
         """The sweep as the search sees it now; a copy that belongs to the caller."""
         with self._transactions.reading():
             state = self._transactions.state
-            return SearchState(self.rules, state.max_trials, state.trials, state.control)
+            return SearchState(self.rules, state.max_trials, [*state.trials, *state.finals], state.control)
 
     def running(self) -> int:
         """Trials that are handed out or running."""
@@ -207,6 +248,7 @@ class Scheduler:
         self, worker: str | None, suggester: Suggester, unsure: list[Assignment], **options: Any
     ) -> Assignment | Wait | Finish | None:
         """One try; None if params must be chosen first. ``unsure`` keeps what was handed out, in case the COMMIT gets no answer."""
+        self._gpu_hours.look_if_due()
         with self._transactions.deciding(self._leases.time_to_look()) as connection:
             if not self._transactions.cache.overdue:
                 return self._hand_out(connection, worker, suggester, unsure, **options)
@@ -231,16 +273,32 @@ class Scheduler:
         if isinstance(decision, Finish):
             self._end_search()
         if trial is None:
+            if transactions.cache.asks:
+                transactions.note(ASKS_NO_MORE, {"of_sweep": self.id})
             return decision  # type: ignore[return-value]  # Wait or Finish
+        if transactions.cache.shared and self.takes_places and not self._has_turn(connection, trial, worker):
+            return HeldBack()
         # Without a worker there is no lease: a run may wait in Dagster's queue for as long as it has to.
         lease_until = self._leases.next_end(lease_seconds) if worker else None
         if trial.number < len(transactions.cache.known):
             unsure[:] = [transactions.hand_out(trial, worker, lease_until)]
+        elif isinstance(decision, StartFinal):
+            unsure[:] = [transactions.start_final(trial, decision.winner, worker, lease_until)]
         elif suggester.takes_long:
             return None
         else:
             unsure[:] = [transactions.start(suggester.suggest(trial.number), worker, lease_until)]
         return unsure[0]
+
+    def _has_turn(self, connection: Connection, trial: TrialState, worker: str | None) -> bool:
+        """Whether a trial may be started now, where projects share the machines; if not, why is noted, and less important trials may be
+        asked to give their places back."""
+        places, needs = self._places(self.spec) if self._places else None, self._transactions.gpus_of(trial)
+        asking = Asking(connection, self.id, places, needs, self._clock(), worker)
+        granted = has_turn(asking.fleet, self.id)
+        for asked in asking.got() if granted else asking.held_back():
+            self._transactions.note(*asked)
+        return granted
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:
         transactions, given = self._transactions, {"of_sweep": self.id, "of_trial": trial}
@@ -249,7 +307,10 @@ class Scheduler:
                 return unsure[0]
             status, holder = transactions.status(trial), connection.scalar(statements.WORKER, given)
             if (control := transactions.state.control) is not Control.RUN:
-                raise Superseded(f"trial {trial_key(self.id, trial)} is not to start: its sweep's user asked for {control}")
+                raise Superseded(
+                    f"trial {trial_key(self.id, trial)} is not to start: its sweep is to {control}, by its user or because its project's "
+                    "GPU-hours are used up: halving leaderboard says which"
+                )
             if status is not Status.RUNNING or holder is not None:
                 reason = f"it is {status}" if status else "there is no such trial"
                 reason += f", worker {holder}" if status is Status.RUNNING else ""
@@ -259,8 +320,7 @@ class Scheduler:
                 raise Superseded(
                     f"attempt {attempt} at trial {claimed.key} was given up: attempt {claimed.attempt} waits for a run of its own"
                 )
-            transactions.note(statements.CLAIM, {**given, "worker": worker, "lease_until": self._leases.next_end()})
-            transactions.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": claimed.attempt, "worker": worker})
+            transactions.claim(claimed, worker, self._leases.next_end())
             unsure[:] = [claimed]
             return claimed
 
@@ -274,14 +334,14 @@ class Scheduler:
             found = connection.execute(statements.RUNNING, {"of_sweep": self.id})
             return [self._transactions.assignment(row.number) for row in found if (row.worker is not None) is claimed]
 
-    def _report(self, assignment: Assignment, event: Any, seconds: float, **given: Any) -> Decision:
+    def _report(self, assignment: Assignment, event: Any, seconds: float | None, **given: Any) -> Decision:
         return self._retrying(lambda: self._reported(assignment, event, seconds, **given))
 
     def _reported(
         self,
         assignment: Assignment,
         event: Any,
-        seconds: float,
+        seconds: float | None,
         *,
         report: RungMessage | None = None,
         error: str | None = None,
@@ -300,7 +360,8 @@ class Scheduler:
                     raise _superseded(assignment, f"attempt {attempt} is {status}")
             for statement, values in also:
                 transactions.note(statement, values)
-            decision = transactions.decide(event, seconds=seconds, report=report, error=error, checkpoint=checkpoint)
+            untold = transactions.untold_seconds(connection, assignment.trial) if seconds is None else 0.0
+            decision = transactions.decide(event, report=report, error=error, seconds=seconds or 0.0, checkpoint=checkpoint, untold=untold)
             if lease_seconds is not None and isinstance(decision, Continue):
                 of = {"of_sweep": self.id, "of_trial": assignment.trial, "of_attempt": assignment.attempt}
                 transactions.note(statements.RENEW_LEASE, {**of, "lease_until": self._leases.next_end(lease_seconds)})
@@ -308,7 +369,8 @@ class Scheduler:
 
     def _is_old(self, assignment: Assignment, report: ReachedRung) -> bool:
         """Whether a report is from a rung at which the trial was decided on before."""
-        ladder, rung = self.rules.ladder(assignment.trial), len(self._transactions.state.trials[assignment.trial].results)
+        state = self._transactions.state
+        ladder, rung = state.ladder(assignment.trial), len(state.trial(assignment.trial).results)
         return rung < len(ladder) and report.epoch < ladder[rung]
 
     def _launch_failed(self, assignment: Assignment, error: str) -> bool:
@@ -316,15 +378,22 @@ class Scheduler:
             given = {"of_sweep": self.id, "of_trial": assignment.trial}
             if not self._transactions.is_current(assignment) or connection.scalar(statements.WORKER, given) is not None:
                 return False
-            self._transactions.decide(Crashed(assignment.trial), error=error)
+            goes_on = self._transactions.state.control is Control.RUN
+            self._transactions.decide((Crashed if goes_on else Released)(assignment.trial), error=error)
             return True
 
+    def _taken_back(self) -> None:
+        self._gpu_hours.look_if_due()
+        with self._transactions.deciding() as connection:
+            self._take_back_unclaimed(connection)
+
     def _take_back_unclaimed(self, connection: Connection) -> None:
-        """Release what no run has claimed yet, if the sweep is paused or stopped."""
-        if self._transactions.state.control is Control.RUN:
+        """Release what no run has claimed yet: of a sweep that goes on only what was asked back, which saves nothing by going on."""
+        goes_on = self._transactions.state.control is Control.RUN
+        if goes_on and not (self._transactions.cache.shared and self.takes_places):
             return
-        for number, worker in connection.execute(statements.RUNNING, {"of_sweep": self.id}).all():
-            if worker is None:
+        for number, worker, asked_back in connection.execute(statements.RUNNING, {"of_sweep": self.id}).all():
+            if worker is None and (asked_back or not goes_on):
                 self._transactions.decide(Released(number))
 
     def _end_search(self) -> None:
@@ -332,10 +401,10 @@ class Scheduler:
             return
         state = self._transactions.state
         found = bool(ranking(state))
-        status = "failed" if not found else "evaluating" if self.spec.predictor else "finished"
+        status = "failed" if not found else "evaluating" if self.spec.judged_by else "finished"
         ended = {"status": status, "finished_at": None if status == "evaluating" else utcnow()}
         self._transactions.note(statements.END_SEARCH, {"of_sweep": self.id, **ended})
-        for trial in [trial for trial in state.trials if trial.status is Status.QUEUED]:
+        for trial in [state.trial(number) for _, number in state.queued]:
             self._transactions.stop(replace(trial, status=Status.STOPPED))  # the search ended before it could go on
 
     def _result(self, report: RungMessage) -> Result:

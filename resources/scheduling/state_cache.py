@@ -28,7 +28,10 @@ class Known:
 
 
 class StateCache:
-    """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`."""
+    """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
+
+    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks for a place.
+    """
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
         self.sweep, self._spec = sweep, spec
@@ -42,6 +45,7 @@ class StateCache:
         self.revision = -1
         self.status = ""
         self.overdue = False
+        self.shared = self.asks = False
         self.sampler_attrs: dict[str, Any] = {}
 
     @property
@@ -64,13 +68,14 @@ class StateCache:
         self.state.control = Control(row.control)
         self.state.max_trials = row.max_trials or self._max_trials
         self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
+        self.shared, self.asks = row.projects > 0, row.asked_at is not None or row.waiting is not None
         if row.revision == self.revision:
             return
         new_results = self._by_trial(next(answers))
         for trial in next(answers):
-            earlier = self.state.trials[trial.number].results if trial.number < len(self.state.trials) else ()
+            earlier = self.state.trial(trial.number).results if trial.number < len(self.known) else ()
             results = (*earlier, *new_results.get(trial.number, ()))
-            state = TrialState(trial.number, Status(trial.status), results, trial.failures, trial.preemptions, trial.audited)
+            state = TrialState(trial.number, Status(trial.status), results, trial.failures, trial.preemptions, trial.audited, trial.final)
             self.put(state, Known(trial.params, trial.sampler_attrs or {}, trial.attempt, trial.checkpoint))
         self.revision = row.revision
 

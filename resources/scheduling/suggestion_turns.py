@@ -75,7 +75,8 @@ class SuggestionTurns:
                 return None
         with self._transactions.lock:
             cache = self._transactions.cache
-            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in zip(cache.known, cache.state.trials, strict=True)]
+            searched = zip(cache.known[: len(cache.state.trials)], cache.state.trials, strict=True)
+            tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in searched]
             self.suggester.learn(tried, cache.sampler_attrs)
             return len(tried)
 

@@ -9,7 +9,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
-from resources.catalog import Catalog, SweepRow, utcnow
+from resources.catalog import Catalog, SweepRow, TrialRow, utcnow
+from resources.scheduling.checkpoint_sources import hold_source
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials as planned_trials
 from resources.search.state import Control
@@ -46,7 +47,7 @@ def open_sweep(
             reading the earlier sweeps may take a while.
 
     Raises:
-        InvalidInput: ``warm_start`` names a sweep that nothing can be learned from.
+        InvalidInput: ``warm_start`` names a sweep that nothing can be learned from, or retention has deleted what it is restored from.
         AlreadyExists: the id ``sweep`` is that of a sweep of another spec.
     """
     # Before the transaction; they have ended, so they do not change.
@@ -55,14 +56,20 @@ def open_sweep(
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
         if sweep is not None and (opened := session.get(SweepRow, sweep)) is not None:
-            if opened.spec_digest != spec.digest:
+            if not _is_of(opened, spec):
                 raise AlreadyExists(f"sweep {sweep} exists with another spec")
             return opened
         if sweep is None and earlier and earlier[0].status in OPEN:
             return earlier[0]
+        if sweep is None and (upgraded := _opened_before_an_upgrade(session, spec, snapshot, driver)) is not None:
+            upgraded.spec_digest, upgraded.ordinal = spec.digest, len(earlier)
+            return upgraded
+        hold_source(session, spec)
         row = SweepRow(
             id=sweep or _free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
             name=spec.name,
+            project=spec.project,
+            priority=spec.priority,
             spec=spec.model_dump(mode="json", by_alias=True, exclude_none=True),
             spec_digest=spec.digest,
             snapshot=snapshot,
@@ -75,6 +82,24 @@ def open_sweep(
         )
         session.add(row)
         return row
+
+
+def _opened_before_an_upgrade(session: Session, spec: SweepSpec, snapshot: str, driver: str) -> SweepRow | None:
+    """The newest unfinished sweep of a spec whose digest an earlier version worked out, which had fewer fields or other defaults."""
+    query = select(SweepRow).where(
+        SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.status.in_(OPEN)
+    )
+    return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
+
+
+def _is_of(row: SweepRow, spec: SweepSpec) -> bool:
+    """Whether a sweep is of a spec, by what is stored of it as it is read now."""
+    if row.spec_digest == spec.digest:
+        return True
+    try:
+        return stored_spec(row.spec).digest == spec.digest
+    except InvalidInput:  # of a version with other fields
+        return False
 
 
 def pause_sweep(catalog: Catalog, sweep: str, within: Session | None = None) -> SweepRow:
@@ -112,11 +137,13 @@ def extend_sweep(catalog: Catalog, sweep: str, max_trials: int, within: Session 
 
     Raises:
         NotFound: no such sweep.
-        SweepEnded: its search is over.
+        SweepEnded: its search is over, or already in its final training.
         InvalidInput: not more than it may start already, too many, or its strategy is a grid.
     """
     with catalog.write(within=within) as session:
         row = _searching(catalog, session, sweep)
+        if session.scalar(select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.final.is_not(None)).limit(1)) is not None:
+            raise _ended(sweep, "in its final training")
         spec = stored_spec(row.spec)
         now = row.max_trials or planned_trials(spec)
         if isinstance(spec.strategy.chosen, GridSearch):
@@ -137,10 +164,14 @@ def _control(catalog: Catalog, sweep: str, control: Control, within: Session | N
 def _searching(catalog: Catalog, session: Session, sweep: str) -> SweepRow:
     row = catalog.sweep(session, sweep, lock=True)
     if row.status != "searching":
-        raise SweepEnded(
-            f"sweep {sweep} is {row.status}: its search is over. To search on, launch a spec with more max_trials and warm_start: [{sweep}]"
-        )
+        raise _ended(sweep, row.status)
     return row
+
+
+def _ended(sweep: str, now: str) -> SweepEnded:
+    return SweepEnded(
+        f"sweep {sweep} is {now}: its search is over. To search on, launch a spec with more max_trials and warm_start: [{sweep}]"
+    )
 
 
 def _free_id(session: Session, spec: SweepSpec, identity: str) -> str:

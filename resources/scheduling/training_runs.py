@@ -22,7 +22,7 @@ from resources.search.rules import max_trials
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 
 # What a search has and one trial has not, or what must not happen by itself.
-_OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training")
+_OF_A_SEARCH = ("warm_start", "start_from", "constraints", "auto_promote", "concurrency", "max_failed_trials", "training", "final")
 _MOST = 2**31  # a database keeps 32 bits of a trial's number
 
 
@@ -74,6 +74,10 @@ def spec_of_restored(catalog: Catalog, store: Store, project: str, run: str, epo
     if total <= epoch:
         raise InvalidInput(f"epochs = {total} is not accepted: the checkpoint is of epoch {epoch}; give more epochs than that, in all")
     kept = {name: value for name, value in sweep.spec.items() if name not in _OF_A_SEARCH}
+    if len(spec.resources.by_rung) > 1:  # the run has one rung, and is given what the trial would have been
+        given = spec.resources.at(total)
+        elastic = {"min_nodes": spec.fewest_nodes(total)} if spec.elastic and given.nodes > 1 else None
+        kept |= {"resources": given.model_dump(mode="json"), "elastic": elastic}
     restored = {"project": project, "run": run, "epoch": epoch, "checkpoint": of_epoch[-1].digest}
     return parse_spec({**kept, "snapshot": snapshot.digest, **_one_trial(trial.params, total), "restored_from": restored})
 
@@ -90,7 +94,7 @@ def cancel(catalog: Catalog, project: str, run: str, actor: str, session: Sessio
     intent = session.scalar(select(IntentRow.payload).where(IntentRow.sweep == sweep_id)) or {}
     asked: dict[str, Any] = sweep.spec if sweep else intent.get("spec", {})
     exists = run == first_run(sweep_id) or session.get(TrialRow, (sweep_id, parse_trial_key(run)[1])) is not None
-    if asked.get("name") != project or not exists:
+    if asked.get("project", asked.get("name")) != project or not exists:
         raise no_training_run(project, run)
     if ((sweep and sweep.max_trials) or max_trials(stored_spec(asked))) > 1:
         raise NotOnItsOwn(f"run {project}/{run} is a trial of the sweep {sweep_id}, which decides about it; stop that, or let it go on")
@@ -129,6 +133,6 @@ def _one_trial(params: dict[str, Any], epochs: int) -> dict[str, Any]:
 def _trial(catalog: Catalog, session: Session, project: str, run: str) -> tuple[SweepRow, TrialRow]:
     sweep = session.get(SweepRow, sweep_of_run(run))
     trial = session.get(TrialRow, (sweep.id, parse_trial_key(run)[1])) if sweep else None
-    if sweep is None or trial is None or sweep.name != project:
+    if sweep is None or trial is None or sweep.project != project:
         raise no_training_run(project, run)
     return sweep, trial

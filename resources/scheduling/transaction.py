@@ -15,16 +15,18 @@ from sqlalchemy import Connection
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import Catalog, statements
+from resources.catalog.held import held_by, untold_seconds
 from resources.catalog.pipelined import Asked, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
-from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Retry, Stop, decide
+from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Resized, Retry, Stop, decide
 from resources.search.state import SearchState, Status, TrialState
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec
 
 _DECIDED: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Continue, Pause, Stop, Complete, Retry, Requeue, Fail)}
-_PREEMPTED = "preempted"
+_PREEMPTED, _RESIZED = "preempted", "resized"
+_OUTCOMES: dict[type[Any], str] = {Preempted: _PREEMPTED, Resized: _RESIZED}  # of attempts, where the decision alone would not say
 
 RungMessage = ReachedRung | ReturnedEarly
 """The two messages of a trial that have a result."""
@@ -34,7 +36,8 @@ class SweepTransactions:
     """Transactions about one sweep in the catalog, with a cache of it in memory; threads may share it."""
 
     def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
-        self._catalog, self.sweep, self._seed = catalog, sweep, spec.seed
+        self._catalog, self.sweep, self._seed, self._resources = catalog, sweep, spec.seed, spec.resources
+        self._gpus = dict[int, int]()
         self.cache = StateCache(sweep, spec)
         self.lock = threading.RLock()
         self._writes: list[Asked] = []
@@ -81,7 +84,7 @@ class SweepTransactions:
 
     def status(self, trial: int) -> Status | None:
         """A trial's status; None where there is no such trial."""
-        return self.state.trials[trial].status if trial < len(self.cache.known) else None
+        return self.state.trial(trial).status if trial < len(self.cache.known) else None
 
     def is_current(self, assignment: Assignment) -> bool:
         """Whether this attempt is the trial's current one, and has not ended."""
@@ -89,18 +92,31 @@ class SweepTransactions:
 
     def assignment(self, number: int) -> Assignment:
         """The trial's current attempt, with what is needed to run it up to its next rung."""
-        known, ladder = self.cache.known[number], self.cache.rules.ladder(number)
-        rung = len(self.state.trials[number].results)
+        known, ladder, trial = self.cache.known[number], self.state.ladder(number), self.state.trial(number)
+        # A seed of the final training depends on the spec alone, not on how many trials the search had.
+        seeded = f"{self._seed} {number}" if trial.final is None else f"{self._seed} final {trial.final}"
         return Assignment(
             sweep=self.sweep,
             trial=number,
             attempt=known.attempt,
             params=known.params,
-            seed=int.from_bytes(sha256(f"{self._seed} {number}".encode()).digest()[:4]),
-            rung=rung,
-            granted=ladder[min(rung, len(ladder) - 1)],
+            seed=int.from_bytes(sha256(seeded.encode()).digest()[:4]),
+            rung=len(trial.results),
+            granted=self._granted(trial),
             ladder=ladder,
+            final=trial.final,
         )
+
+    def gpus_of(self, trial: TrialState) -> int:
+        """The GPUs, on all nodes, of an attempt at a trial up to its next rung."""
+        budget = self._granted(trial)
+        if budget not in self._gpus:
+            self._gpus[budget] = self._resources.at(budget).all_gpus
+        return self._gpus[budget]
+
+    def _granted(self, trial: TrialState) -> int:
+        ladder = self.state.ladder(trial.number)
+        return ladder[min(len(trial.results), len(ladder) - 1)]
 
     # All methods below are called within :meth:`deciding`.
 
@@ -110,18 +126,21 @@ class SweepTransactions:
 
     def add(self, suggestion: Suggestion) -> None:
         """Add a trial with these params, waiting to be started."""
-        self._add(suggestion, Status.SUGGESTED, {"attempt": 0})
+        self._add(TrialState(len(self.cache.known), Status.SUGGESTED), suggestion, {"attempt": 0})
 
     def start(self, suggestion: Suggestion, worker: str | None, lease_until: float | None) -> Assignment:
         """Add a trial with these params and begin its first attempt."""
-        trial = self._add(suggestion, Status.RUNNING, {"attempt": 1, "worker": worker, "lease_until": lease_until})
-        return self._begin(trial, worker)
+        return self._start(TrialState(len(self.cache.known), Status.RUNNING), suggestion, worker, lease_until)
+
+    def start_final(self, trial: TrialState, winner: int, worker: str | None, lease_until: float | None) -> Assignment:
+        """Add a trial of the final training, with the params of the trial ``winner``, and begin its first attempt."""
+        return self._start(trial, Suggestion(self.cache.known[winner].params), worker, lease_until)
 
     def hand_out(self, trial: TrialState, worker: str | None, lease_until: float | None) -> Assignment:
         """Begin the next attempt at a trial that there is."""
         attempt = self.cache.known[trial.number].attempt + 1
         handed = {"status": trial.status, "audited": trial.audited, "attempt": attempt, "worker": worker, "lease_until": lease_until}
-        self._write(statements.HAND_OUT, trial, handed)
+        self._write(statements.HAND_OUT, trial, {**handed, "gpus": self.gpus_of(trial)})
         return self._begin(trial, worker)
 
     def decide(
@@ -132,10 +151,16 @@ class SweepTransactions:
         report: RungMessage | None = None,
         error: str | None = None,
         checkpoint: str | None = None,
+        untold: float = 0.0,
     ) -> Decision:
-        """Decide on an event of a running trial, and have the result written."""
+        """Decide on an event of a running trial, and have the result written.
+
+        Args:
+            seconds: for which it has trained since its last report.
+            untold: for which the attempt has held its resources where no worker says it; :meth:`untold_seconds`.
+        """
         known = self.cache.known[event.trial]
-        rung = len(self.state.trials[event.trial].results)
+        rung = len(self.state.trial(event.trial).results)
         decision, trial = decide(self.state, event)
         if trial is None:
             raise TypeError(f"{event} must change its trial")
@@ -151,17 +176,31 @@ class SweepTransactions:
         goes_on = trial.status is Status.RUNNING
         self._write(statements.GO_ON if goes_on else statements.END_ATTEMPT, trial, decided)
         if not goes_on:
-            outcome = _PREEMPTED if isinstance(event, Preempted) else word
+            outcome = _OUTCOMES.get(type(event), word)
             ended = {"of_sweep": self.sweep, "of_trial": trial.number, "of_attempt": known.attempt}
-            self.note(statements.CLOSE_ATTEMPT, {**ended, "ended_at": self._now(), "outcome": outcome, "error": error})
+            held = max(0.0, seconds) + untold
+            self.note(
+                statements.CLOSE_ATTEMPT, {**ended, "ended_at": self._now(), "outcome": outcome, "error": error, "more_seconds": held}
+            )
         if len(trial.results) > rung:
             self.note(statements.ADD_RESULT, self._rung_result(trial, rung, word, report, seconds))
         return decision
 
+    def claim(self, assignment: Assignment, worker: str, lease_until: float) -> None:
+        """Give an attempt that was handed out without a worker to one."""
+        given = {"of_sweep": self.sweep, "of_trial": assignment.trial}
+        self.note(statements.CLAIM, {**given, "worker": worker, "lease_until": lease_until})
+        self.note(statements.CLAIM_ATTEMPT, {**given, "of_attempt": assignment.attempt, "worker": worker, "held_since": self._now()})
+
+    def untold_seconds(self, connection: Connection, trial: int) -> float:
+        """For how long the current attempt at a trial has held its resources beyond what its worker has told."""
+        of = {"of_sweep": self.sweep, "of_trial": trial, "of_attempt": self.cache.known[trial].attempt}
+        return untold_seconds(connection, of, self._catalog.now())
+
     def stop(self, trial: TrialState) -> None:
         """End a queued trial: the search was stopped before it could go on."""
         stays = {"audited": trial.audited, "attempt": self.cache.known[trial.number].attempt, "worker": None, "lease_until": None}
-        self._write(statements.HAND_OUT, trial, {"status": trial.status, **stays})
+        self._write(statements.HAND_OUT, trial, {"status": trial.status, "gpus": 0, **stays})
 
     def recorded(self, connection: Connection, assignment: Assignment, report: RungMessage | None, error: str | None) -> Decision | None:
         """What was decided when this attempt reported the same before: the answer to that COMMIT may have been lost."""
@@ -170,13 +209,17 @@ class SweepTransactions:
             word = connection.scalar(statements.DECISION, {**given, "of_epochs": report.epoch})
         else:
             word = connection.scalar(statements.OUTCOME, {**given, "error": error})
-        if word == _PREEMPTED:
+        if word in (_PREEMPTED, _RESIZED):
             word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
         return _DECIDED[word](assignment.trial) if word else None
 
-    def _add(self, suggestion: Suggestion, status: Status, values: dict[str, Any]) -> TrialState:
-        trial = TrialState(len(self.cache.known), status)
-        given = {"sweep": self.sweep, "number": trial.number, "status": status, "failures": 0, "preemptions": 0, "seconds": 0.0}
+    def _start(self, trial: TrialState, suggestion: Suggestion, worker: str | None, lease_until: float | None) -> Assignment:
+        self._add(trial, suggestion, {"attempt": 1, "worker": worker, "lease_until": lease_until})
+        return self._begin(trial, worker)
+
+    def _add(self, trial: TrialState, suggestion: Suggestion, values: dict[str, Any]) -> None:
+        given = {"sweep": self.sweep, "number": trial.number, "status": trial.status, "final": trial.final}
+        given |= {"failures": 0, "preemptions": 0, "seconds": 0.0, "gpus": self.gpus_of(trial), "asked_back": False}
         attrs = {"params": suggestion.params, "sampler_attrs": suggestion.trial_attrs or None, "revision": self.cache.revision + 1}
         self.note(statements.ADD_TRIAL, {**given, **attrs, **values})
         if suggestion.sweep_attrs:
@@ -184,12 +227,13 @@ class SweepTransactions:
             self.cache.sampler_attrs = suggestion.sweep_attrs
         self.cache.put(trial, Known(suggestion.params, suggestion.trial_attrs, values["attempt"], None))
         self._changed = True
-        return trial
 
     def _begin(self, trial: TrialState, worker: str | None) -> Assignment:
         given = self.assignment(trial.number)
         begun = {"sweep": self.sweep, "trial": given.trial, "attempt": given.attempt, "rung": given.rung, "worker": worker}
-        self.note(statements.ADD_ATTEMPT, {**begun, "started_at": self._now()})
+        now = self._now()
+        times = {"started_at": now, "held_since": now if worker else None}
+        self.note(statements.ADD_ATTEMPT, {**begun, **times, **held_by(self._resources, given.granted)})
         return given
 
     def _rung_result(self, trial: TrialState, rung: int, decision: str, report: RungMessage | None, seconds: float) -> dict[str, Any]:

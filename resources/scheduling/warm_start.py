@@ -19,7 +19,7 @@ from resources.search.suggest import Earlier
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
 
-_ENDED = ("evaluating", "finished", "rejected", "failed")
+_ENDED = ("evaluating", "finished", "rejected", "held", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
 
 
@@ -32,7 +32,7 @@ def warm_start_sources(catalog: Catalog, spec: SweepSpec, projects: Collection[s
     Raises:
         InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says which, why, and what to do.
     """
-    known = [] if projects is None else [SweepRow.name.in_(sorted(projects))]
+    known = [] if projects is None else [SweepRow.project.in_(sorted(projects))]
     with catalog.read() as session:
         if spec.warm_start == "auto":
             query = select(SweepRow).where(SweepRow.status.in_(_ENDED), *known).order_by(SweepRow.created_at.desc())
@@ -83,7 +83,7 @@ def _mapped(catalog: Catalog, session: Session, row: SweepRow, spec: SweepSpec) 
         last[result.trial] = result
     mapped, problems = [], []
     for trial in catalog.trials(session, row.id):
-        if trial.number not in last:
+        if trial.number not in last or trial.final is not None:  # what the final training reports it was trained on
             continue
         params = _projected(trial.params, spec)
         if found := problems_of(spec, params):

@@ -148,7 +148,7 @@ def _spearman(pairs: Sequence[tuple[float, float]]) -> float | None:
     """Spearman's rank correlation ("The proof and measurement of association between two things", 1904)."""
     if len(pairs) < ENOUGH_PAIRS or any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
         return None
-    from scipy.stats import spearmanr  # type: ignore[import-untyped]
+    from scipy.stats import spearmanr
 
     return float(spearmanr(pairs).statistic)
 

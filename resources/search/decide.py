@@ -5,7 +5,8 @@ MLSys 2020, Algorithm 2): a trial at rung k may go on when it is in the top 1/η
 Two things differ from the paper. A promotable trial that is still running goes on in place, without a relaunch. And a
 failed trial counts as the worst result of its rung, so that no rung waits for it. Random, grid and model-based search
 are the same machine with a single rung, Hyperband is one with several ladders, and the median rule stops trials for
-good where halving pauses them. Nothing here knows a clock, randomness, a database or Dagster.
+good where halving pauses them. When the search has no more to do the final training begins: the winner's params with several seeds.
+Nothing here knows a clock, randomness, a database or Dagster.
 """
 
 import math
@@ -54,16 +55,27 @@ class Released(_OfTrial):
     """A worker gives a trial back with its checkpoint, because the worker is shut down, or the sweep is paused or stopped."""
 
 
+class Resized(Released):
+    """A trial that goes on has saved and given up its worker, because its next rung has other resources."""
+
+
 @dataclass(frozen=True)
 class Idle:
     """A worker asks for work."""
 
 
-Event = Reached | Returned | Crashed | Preempted | Failed | Released | Idle
+Event = Reached | Returned | Crashed | Preempted | Failed | Released | Resized | Idle
 
 
 class Start(_OfTrial):
     """Run a new trial."""
+
+
+@dataclass(frozen=True)
+class StartFinal(_OfTrial):
+    """Run a new trial of the final training, with the params of the trial ``winner``."""
+
+    winner: int
 
 
 class Resume(_OfTrial):
@@ -91,7 +103,7 @@ class Retry(_OfTrial):
 
 
 class Requeue(_OfTrial):
-    """The trial lost its worker without a failure of its own, and is queued again."""
+    """The trial lost its worker, or gave it up, without a failure of its own, and is queued again."""
 
 
 class Fail(_OfTrial):
@@ -108,7 +120,7 @@ class Finish:
     """The search is over."""
 
 
-Decision = Start | Resume | Continue | Pause | Stop | Complete | Retry | Requeue | Fail | Wait | Finish
+Decision = Start | StartFinal | Resume | Continue | Pause | Stop | Complete | Retry | Requeue | Fail | Wait | Finish
 
 
 def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | None]:
@@ -121,7 +133,7 @@ def decide(state: SearchState, event: Event) -> tuple[Decision, TrialState | Non
     """
     if isinstance(event, Idle):
         return _next_work(state)
-    trial = state.trials[event.trial]
+    trial = state.trial(event.trial)
     if trial.status is not Status.RUNNING:
         raise ValueError(f"trial {trial.number} is {trial.status}, not running: it can have no such event")
     match event:
@@ -173,6 +185,16 @@ def pareto_front(state: SearchState) -> list[int]:
     return [done[index][0] for index in front([result.values for _, result in done if result], state.rules.maximize)]
 
 
+def winner_of(state: SearchState) -> TrialState | None:
+    """The trial whose params the final training takes: the first of the ranking, unless it is out of bounds; None if there is none."""
+    best = next(iter(ranking(state)), None)
+    if best is None:
+        return None
+    trial, rung = best
+    result = trial.results[rung]
+    return trial if result is not None and result.violation == 0 else None
+
+
 def pruned(state: SearchState) -> list[TrialState]:
     """Trials that their results kept from their last rung, those under audit included.
 
@@ -189,7 +211,7 @@ def pruned(state: SearchState) -> list[TrialState]:
 def _reached(state: SearchState, trial: TrialState, result: Result) -> tuple[Decision, TrialState]:
     rung = len(trial.results)
     after = replace(trial, results=(*trial.results, result))
-    if rung + 1 == len(state.rules.ladder(trial.number)):
+    if rung + 1 == len(state.ladder(trial.number)):
         return Complete(trial.number), replace(after, status=Status.COMPLETED)
     goes_on = trial.audited is not None or _may_go_on(state, trial.number, rung, result)
     if not goes_on and isinstance(state.rules.early_stopping, Halving):
@@ -221,14 +243,17 @@ def _tried_again(trial: TrialState, decision: Retry | Requeue, allowed: bool) ->
 
 
 def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
-    """First queued trials, then promotable ones, then new ones; the highest rung first. Pruned trials are audited at the very end."""
+    """First queued trials, then promotable ones, then new ones; the highest rung first. Pruned trials are audited when there is nothing
+    else to search, and the final training is at the very end."""
     if state.control is Control.STOP:
         return (Wait() if state.running else Finish()), None
     if state.control is Control.PAUSE:
         return Wait(), None
     if state.queued:
-        trial = state.trials[state.queued[0][1]]
+        trial = state.trial(state.queued[0][1])
         return Resume(trial.number), replace(trial, status=Status.RUNNING)
+    if state.finals:  # the search is over, however many trials it might start
+        return _next_final(state)
     if (promoted := _promotable(state)) is not None:
         return Resume(promoted.number), replace(promoted, status=Status.RUNNING)
     if state.suggested:
@@ -237,6 +262,15 @@ def _next_work(state: SearchState) -> tuple[Decision, TrialState | None]:
         return Start(len(state.trials)), TrialState(len(state.trials), Status.RUNNING)
     if state.rules.audit and (audited := _next_audit(state)) is not None:
         return Resume(audited.number), replace(audited, status=Status.RUNNING, audited=len(audited.results))
+    return _next_final(state)
+
+
+def _next_final(state: SearchState) -> tuple[Decision, TrialState | None]:
+    """The next seed of the final training, once no trial of the search can change the winner any more."""
+    final, begun = state.rules.final, len(state.finals)
+    if final and begun < final.seeds and not state.searching and (winner := winner_of(state)) is not None:
+        number = len(state.trials) + begun
+        return StartFinal(number, winner.number), TrialState(number, Status.RUNNING, final=begun)
     return (Wait() if state.running else Finish()), None
 
 

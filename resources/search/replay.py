@@ -148,7 +148,7 @@ def replay(spec: SweepSpec, curves: Sequence[TrialCurve], workers: int) -> Repla
 
 
 def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
-    """The sweep's spec under another strategy, for a replay of so many trials.
+    """The sweep's spec under another strategy, for a replay of so many trials: of the search alone, without the final training.
 
     Args:
         spec: as the sweep ran.
@@ -164,7 +164,14 @@ def spec_with(spec: SweepSpec, strategy: Any, trials: int) -> SweepSpec:
     settings = {budget: spec.budgets[-1], **settings}
     settings.pop("audit", None)  # it only trains pruned trials afterwards, and does not change the search
     data = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return parse_spec(data | {"strategy": {name: settings}, "max_trials": trials, "start_from": [], "warm_start": None})
+    search_alone: dict[str, Any] = {
+        "start_from": [],
+        "warm_start": None,
+        "final": None,
+        "resources": {},
+        "elastic": None,
+    }  # those may name rungs
+    return parse_spec(data | {"strategy": {name: settings}, "max_trials": trials, **search_alone})
 
 
 def _until(points: Sequence[tuple[int, float]], epochs: int) -> list[float]:

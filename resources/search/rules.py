@@ -1,6 +1,6 @@
 """From a sweep spec to the rules of its search."""
 
-from resources.search.state import Halving, MedianStop, Rules
+from resources.search.state import FinalTraining, Halving, MedianStop, Rules
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.points import grid_size
 from resources.sweep_spec.strategy import GridSearch, MedianStopping, SuccessiveHalving
@@ -16,12 +16,18 @@ def rules_of(spec: SweepSpec) -> Rules:
         max_retries=spec.max_retries,
         max_preemptions=spec.max_preemptions,
         audit=spec.audit,
+        final=FinalTraining(spec.final.seeds, spec.final_epochs) if spec.final else None,
     )
 
 
 def max_trials(spec: SweepSpec) -> int:
-    """How many trials the sweep can start: the points of a grid, else ``max_trials``."""
+    """How many trials the search can start: the points of a grid, else ``max_trials``."""
     return grid_size(spec) if isinstance(spec.strategy.chosen, GridSearch) else spec.max_trials
+
+
+def seeds_of(spec: SweepSpec) -> int:
+    """How many trials of the final training follow the search; 0 where the spec has none."""
+    return spec.final.seeds if spec.final else 0
 
 
 def violation(spec: SweepSpec, values: dict[str, float]) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from resources.search.decide import Continue, Crashed, Event, Failed, Finish, Idle, Preempted, Reached, Returned, Wait, decide
+from resources.search.decide import Continue, Crashed, Event, Failed, Finish, Idle, Preempted, Reached, Returned, StartFinal, Wait, decide
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Result, SearchState
 from resources.search.suggest import Params, Suggester, Tried
@@ -50,7 +50,7 @@ class Simulation:
 
     Attributes:
         state: at its end.
-        params: of each trial.
+        params: of each trial, those of the final training included.
         seconds: virtual seconds that it took.
         epochs: epochs trained, repeated ones included.
         repeated_epochs: of those, epochs that a trial had trained already.
@@ -167,7 +167,9 @@ class _Run:
         decision, trial = decide(self._state, event)
         if trial is not None:
             self._state.put(trial)
-            if trial.number == len(self._found.params):
+            if isinstance(decision, StartFinal):
+                self._found.params.append(self._found.params[decision.winner])
+            elif trial.number == len(self._found.params):
                 self._found.params.append(self._suggest(trial.number))
                 self._found.starting = self._now
         return decision
@@ -179,9 +181,9 @@ class _Run:
         return self._suggester.suggest(number).params
 
     def _begin_leg(self, worker: int, trial: int) -> None:
-        rung = len(self._state.trials[trial].results)
+        rung = len(self._state.trial(trial).results)
         per_epoch = self._epoch_seconds(self._found.params[trial]) / self._speed[worker]
-        leg = _Leg(worker, trial, self._now, self._trained.get(trial, 0), self._state.rules.ladder(trial)[rung], per_epoch)
+        leg = _Leg(worker, trial, self._now, self._trained.get(trial, 0), self._state.ladder(trial)[rung], per_epoch)
         self._legs[worker] = leg
         self._at(leg.began + (leg.to_epoch - leg.from_epoch) * per_epoch, lambda: self._end_leg(leg))
 
@@ -192,7 +194,7 @@ class _Run:
         self._account(leg, leg.to_epoch)
         event = self._outcome(leg)
         if isinstance(event, Reached | Returned):
-            self._found.rungs[leg.trial, len(self._state.trials[leg.trial].results)] += 1
+            self._found.rungs[leg.trial, len(self._state.trial(leg.trial).results)] += 1
         if isinstance(self._decide(event), Continue):
             self._begin_leg(leg.worker, leg.trial)
         else:

@@ -29,6 +29,10 @@ class Control(StrEnum):
     RUN = "run"
     PAUSE = "pause"  # hand out no trials; running ones are given back with a checkpoint
     STOP = "stop"  # end the search with the results so far
+    YIELD = (
+        "yield"  # of one trial alone: a more important sweep wants its place, or its project's GPU-hours are used up; it is given back at
+    )
+    # the end of its epoch, however long that takes
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,19 @@ class MedianStop:
 
 
 @dataclass(frozen=True)
+class FinalTraining:
+    """The winner's params trained again once the search is over.
+
+    Attributes:
+        seeds: how many trainings, each with another seed.
+        epochs: of each.
+    """
+
+    seeds: int
+    epochs: int
+
+
+@dataclass(frozen=True)
 class Rules:
     """The rules of a sweep's search.
 
@@ -67,6 +84,7 @@ class Rules:
         max_retries: how often a crashed trial is queued again.
         max_preemptions: how often a trial that has lost its worker is queued again.
         audit: share ε of the pruned trials that are trained to the end once the search is over, 0 to 1.
+        final: the final training; None if the winner's own checkpoint is the result.
     """
 
     ladders: tuple[tuple[int, ...], ...]
@@ -76,6 +94,7 @@ class Rules:
     max_retries: int = 0
     max_preemptions: int = 10
     audit: float = 0.0
+    final: FinalTraining | None = None
     _cycle: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -86,7 +105,7 @@ class Rules:
         return self._cycle[trial % len(self._cycle)]
 
     def ladder(self, trial: int) -> tuple[int, ...]:
-        """Epochs at each rung of a trial's bracket."""
+        """Epochs at each rung of the bracket of one of the search's trials."""
         return self.ladders[self.bracket(trial)]
 
 
@@ -113,7 +132,7 @@ class TrialState:
     """One trial: ``results[k]`` is what it reported at rung k, None where it failed there.
 
     ``audited`` is None, or how many results the trial had when it was pruned: later results are the audit's, and do not
-    count in any decision.
+    count in any decision. ``final`` is None for the search's trials; those of the final training have the number of their seed, from 0.
     """
 
     number: int
@@ -122,6 +141,7 @@ class TrialState:
     failures: int = 0
     preemptions: int = 0
     audited: int | None = None
+    final: int | None = None
 
     @property
     def counted(self) -> tuple[Result | None, ...]:
@@ -142,18 +162,21 @@ class Rung:
 
 
 class SearchState:
-    """A sweep between two events. Its trials are numbered from 0 without a gap, and are in that order.
+    """A sweep between two events. Its trials are numbered from 0 without a gap, and are in that order: first those of the search, then
+    those of the final training, which begins when the search has no more to do. The latter are in ``finals`` alone, so that no ranking,
+    no rung and no sampler ever sees them.
 
     Args:
         rules: of the search.
-        max_trials: how many trials are started at most.
-        trials: the trials so far.
+        max_trials: how many trials the search starts at most.
+        trials: the trials so far, those of the final training included.
         control: what the sweep's user wants it to do.
     """
 
     def __init__(self, rules: Rules, max_trials: int, trials: Iterable[TrialState] = (), control: Control = Control.RUN) -> None:
         self.rules, self.max_trials, self.control = rules, max_trials, control
         self.trials: list[TrialState] = []
+        self.finals: list[TrialState] = []
         self.queued: list[tuple[int, int]] = []  # (minus its number of results, number): the trial with the most results comes first
         self.suggested: list[int] = []
         self.running = self.audits_running = 0
@@ -169,6 +192,21 @@ class SearchState:
         for trial in trials:
             self.put(trial)
 
+    def trial(self, number: int) -> TrialState:
+        """A trial by its number, of the search or of the final training."""
+        searched = len(self.trials)
+        return self.trials[number] if number < searched else self.finals[number - searched]
+
+    def ladder(self, number: int) -> tuple[int, ...]:
+        """Epochs at each rung of a trial, of the search or of the final training; the latter has one rung, at its end."""
+        final = self.rules.final
+        return (final.epochs,) if final and number >= len(self.trials) else self.rules.ladder(number)
+
+    @property
+    def searching(self) -> int:
+        """Trials of the search that are running."""
+        return self.running - sum(trial.status is Status.RUNNING for trial in self.finals)
+
     def rung(self, trial: int, rung: int) -> Rung:
         """A rung of the trial's bracket."""
         return self.rungs[self.rules.bracket(trial)][rung]
@@ -183,10 +221,11 @@ class SearchState:
 
     def put(self, trial: TrialState) -> None:
         """Replace a trial by its new state, or append a new one."""
-        if trial.number == len(self.trials):
-            self.trials.append(trial)
+        among, index = (self.trials, trial.number) if trial.final is None else (self.finals, trial.number - len(self.trials))
+        if index == len(among):
+            among.append(trial)
         else:
-            before, self.trials[trial.number] = self.trials[trial.number], trial
+            before, among[index] = among[index], trial
             for ordered, entry in self._entries(before):
                 _remove(ordered, entry)
             self._count_running(before, -1)
@@ -198,7 +237,7 @@ class SearchState:
 
     def _entries(self, trial: TrialState) -> Iterator[tuple[list[Any], Any]]:
         """The sorted lists that a trial is in, and its entry in each."""
-        for rung, result in enumerate(trial.counted):
+        for rung, result in enumerate(trial.counted) if trial.final is None else ():
             yield self.rung(trial.number, rung).results, self.place(trial.number, result)
         match trial.status:
             case Status.QUEUED:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.base import did_you_mean, listed
 from resources.sweep_spec.constraints import constraint
+from resources.sweep_spec.final import TEST, TRAIN
+from resources.sweep_spec.metrics import CLASS_METRICS, KNOWN, NUMBER_METRICS
 from resources.sweep_spec.points import axis, feasible, grid_size, order, problems_of
 from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
@@ -13,7 +15,8 @@ from resources.sweep_spec.sweep import SweepSpec
 
 def contradictions(spec: SweepSpec) -> list[str]:
     """What is wrong between fields: for each problem the field's path, its value and the remedy."""
-    found = [*_objectives(spec), *_warm_start(spec), *_restored_from(spec)]
+    found = [*_objectives(spec), *_warm_start(spec), *_restored_from(spec), *_evaluation(spec), *_final(spec), *_gates(spec)]
+    found += [*_rungs_of_resources(spec), *_nodes(spec)]
     of_space = [*_conditions(spec), *_constraints(spec)]
     if not of_space:  # points can only be drawn from a space that is right
         of_space = _points(spec)
@@ -57,6 +60,96 @@ def _restored_from(spec: SweepSpec) -> Iterator[str]:
             spec.restored_from.epoch,
             f"the first result is due after {first} epochs; train for more than that",
         )
+
+
+def _final(spec: SweepSpec) -> Iterator[str]:
+    if spec.final is None:
+        return
+    on = spec.final.on
+    if spec.judged_by is None:
+        remedy = "the median seed is chosen by its test metrics; give a predictor or an evaluator, or leave final out"
+        yield _refused("final.seeds", spec.final.seeds, remedy)
+    if TEST in on:
+        yield _refused("final.on", on, f"what is trained on cannot be judged on; leave {TEST} out")
+    elif TRAIN not in on:
+        yield _refused("final.on", on, f"it is the trainings' train split; give {TRAIN}, and others beside it")
+    if len(set(on)) < len(on):
+        yield _refused("final.on", on, "give each split once")
+    # The splits that a column names are known when the snapshot is taken.
+    if spec.dataset.split_column is None and (problem := spec.final.unknown_split(spec.dataset.splits)):
+        yield _refused("final.on", on, problem)
+    if spec.restored_from and spec.restored_from.epoch >= spec.final_epochs:
+        yield _refused(
+            "final.epochs",
+            spec.final_epochs,
+            f"each training goes on from epoch {spec.restored_from.epoch} of restored_from; give more than that",
+        )
+
+
+def _rungs_of_resources(spec: SweepSpec) -> Iterator[str]:
+    """What is given by rung must begin at the first rung and name rungs that there are: a misspelled one would never be reached."""
+    rungs = sorted({budget for ladder in spec.ladders for budget in ladder})
+    for field in ("processes", "gpus", "nodes"):
+        counts = getattr(spec.resources, field)
+        if not isinstance(counts, dict):
+            continue
+        first = min(counts)
+        for budget in counts:
+            if budget not in rungs and budget != first:
+                yield _refused(f"resources.{field}", counts, f"there is no rung of {budget} epochs; the rungs are {listed(rungs)}")
+        if first not in (1, rungs[0]):
+            remedy = f"it says nothing of the first rung; begin with 1 or {rungs[0]}" if rungs[0] != 1 else "begin with 1, the first rung"
+            yield _refused(f"resources.{field}", counts, remedy)
+
+
+def _nodes(spec: SweepSpec) -> Iterator[str]:
+    most = max(attempt.nodes for attempt in spec.resources.by_rung.values())
+    if most > 1 and spec.image is None:
+        yield _refused(
+            "resources.nodes",
+            spec.resources.nodes,
+            "a trial has many nodes only in pods of its own, made from an image; give image (with HALVING_CLUSTER set), or ask for more "
+            "processes or gpus on one node",
+        )
+    if spec.elastic is None:
+        return
+    if most == 1:
+        yield _refused("elastic", spec.elastic.model_dump(), "a trial on one node cannot shrink; give resources.nodes, or leave it out")
+    elif spec.elastic.min_nodes > most:
+        yield _refused("elastic.min_nodes", spec.elastic.min_nodes, f"resources.nodes is {most} at the most; give a number up to that")
+
+
+def _gates(spec: SweepSpec) -> Iterator[str]:
+    """Gates on what is not measured would hold every winner back."""
+    for place, gate in enumerate(spec.gates):
+        path = f"gates.{place}"
+        if gate.name == "slices" and not spec.slices:
+            yield _refused(path, "slices", "the spec has no slices; give some, for example slices: [age]")
+        if gate.name == "integration_tests" and spec.evaluator is not None:
+            yield _refused(path, gate.name, "only a predictor can be exported, and the spec has an evaluator; leave it out")
+        measured = gate.name == "latency" or (gate.name == "size" and gate.chosen.memory_mib is not None)
+        if measured and spec.evaluator is not None:
+            yield _refused(path, gate.name, "the cost of serving is measured of a predictor, and the spec has an evaluator; leave it out")
+        elif measured and not spec.serving.seconds:
+            yield _refused(path, gate.name, "serving.seconds = 0 measures nothing; give some seconds, or leave it out")
+
+
+def _evaluation(spec: SweepSpec) -> Iterator[str]:
+    if spec.predictor is not None and spec.evaluator is not None:
+        yield _refused("evaluator", spec.evaluator, f"predictor = {spec.predictor!r} judges the winner already; give one of the two")
+    for name, given in (("metrics", spec.metrics), ("slices", spec.slices)):
+        for index, value in enumerate(given):
+            if value in given[:index]:
+                yield _refused(f"{name}.{index}", value, "it is given already; give each once")
+    if spec.evaluator is not None:
+        if spec.metrics:
+            yield _refused("metrics", spec.metrics, "the evaluator gives its own; leave it out, or give a predictor")
+        return
+    accepted = spec.metrics or [*CLASS_METRICS, *NUMBER_METRICS]
+    for field, metric in spec.gate_metrics.items():
+        if metric not in accepted:
+            where = "add it to metrics, or " if metric in KNOWN else ""
+            yield _refused(field, metric, f"it is not among the metrics{did_you_mean(metric, accepted)}; {where}give one of {accepted}")
 
 
 def _conditions(spec: SweepSpec) -> Iterator[str]:

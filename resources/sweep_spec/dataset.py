@@ -31,8 +31,10 @@ class Source(Strict):
     folder: Location | None = Field(
         default=None, description="A folder or an s3://… address; each file is a row: path, label (its first folder), content."
     )
-    by_reference: bool = Field(
-        default=False, description="With folder: the files stay where they are, rows have their size and digest in place of their content."
+    reference: Literal["digest", "etag", "version"] | None = Field(
+        default=None,
+        description="With folder: the files stay where they are, and in place of their content rows have what tells whether one is still "
+        "the same: its digest (each is read once), or what S3 says without reading it, its etag, or its version in a versioned bucket.",
     )
     sql: Location | None = Field(default=None, description="A SELECT for DuckDB, for example over read_parquet('data/*.parquet').")
     delta: Location | None = Field(default=None, description="A Delta table's path or address; needs version.")
@@ -48,16 +50,18 @@ class Source(Strict):
             raise ValueError(f"give exactly one of files, folder, sql, delta, iceberg; got {listed(kinds)}")
         for field, owner in (
             ("format", "files"),
-            ("by_reference", "folder"),
+            ("reference", "folder"),
             ("version", "delta"),
             ("snapshot", "iceberg"),
             ("catalog", "iceberg"),
         ):
-            if field in self.model_fields_set and getattr(self, field) not in (None, False) and owner != kinds[0]:
+            if field in self.model_fields_set and getattr(self, field) is not None and owner != kinds[0]:
                 raise ValueError(f"{field} belongs to {owner}, not to {kinds[0]}; leave it out")
         for field, owner in (("version", "delta"), ("snapshot", "iceberg")):
             if kinds[0] == owner and getattr(self, field) is None:
                 raise ValueError(f"{owner} needs {field}: what a snapshot is taken of must not change; give the {field} to read")
+        if self.folder is not None and self.reference in ("etag", "version") and not self.folder.startswith("s3://"):
+            raise ValueError(f"reference = {self.reference} belongs to a folder on S3 (s3://…), not to {self.folder}; give digest")
         return self
 
     def __str__(self) -> str:

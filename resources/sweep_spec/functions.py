@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
-    """Import the trainable, the predictor, the data source and the sampler, and try the sampler's options.
+    """Import the trainable, the predictor, the exporter, the data source and the sampler, and try the sampler's options.
 
     A trainable in an image of its own is not imported here; its first trial looks for it, in that image.
 
@@ -29,6 +29,13 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
         import_function("trainable", trainable)
     if spec.predictor is not None:
         import_function("predictor", spec.predictor)
+    if spec.evaluator is not None:
+        import_function("evaluator", spec.evaluator)
+    if spec.exporter is not None:
+        import_function("exporter", spec.exporter)
+    for place, gate in enumerate(spec.gates):
+        if gate.integration_tests is not None:
+            import_function(f"gates.{place}.integration_tests", gate.integration_tests.function)
     if spec.snapshot is None:
         field, rows = spec.dataset.given
         if isinstance(rows, str):

@@ -20,12 +20,21 @@ _ANNEALING = ("cosine", "linear")
 
 def lint(spec: SweepSpec) -> list[str]:
     """Warnings about a valid spec; each names the field, its value, what that means and what to do."""
-    return [*_predictor(spec), *_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
+    return [*_predictor(spec), *_cores(spec), *_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
 
 
 def _predictor(spec: SweepSpec) -> Iterator[str]:
-    if spec.predictor is None and spec.max_trials > 1:
+    if spec.judged_by is None and spec.max_trials > 1:
         yield "predictor is left out: the winner is neither evaluated on the test split nor promoted; give one if it is to be"
+
+
+def _cores(spec: SweepSpec) -> Iterator[str]:
+    processes, cpus = spec.resources.largest.processes, spec.resources.cpus
+    if processes > max(1, cpus):
+        yield (
+            f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a node, and each has its own work "
+            f"beside the GPU's; give cpus = {processes} or more"
+        )
 
 
 def _warmup(spec: SweepSpec) -> Iterator[str]:
@@ -68,6 +77,13 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
             yield (
                 f"{field} = {epochs:g}: no trial reaches the end of its schedule, because the last rung is at {last} epochs: no result "
                 f"is that of a finished training; give {last}, or anneal over run.max_epochs"
+            )
+        # The winner's params keep a constant; what training.schedule_epochs says of the search may follow run.max_epochs in the final one.
+        if spec.final and field.startswith("space.") and epochs == last != spec.final_epochs:
+            when = "has reached its end before" if epochs < spec.final_epochs else "does not reach its end"
+            yield (
+                f"final.epochs = {spec.final_epochs}: the learning rate, which falls over {field} = {epochs:g}, {when} in the final "
+                "training; leave epochs out, or anneal over run.max_epochs"
             )
     if not searched and not lengths and len(spec.budgets) > 1:
         yield from _unknown_length(spec)

@@ -1,4 +1,98 @@
-"""The metrics that the evaluation computes, and for which of them a higher value is better."""
+"""The metrics that an evaluation computes: scikit-learn's scorers by name, and the short names mae and rmse.
+
+They are listed here and not asked of scikit-learn, which takes half a second to import; a test holds the list against it. Scorers of
+clusterings and of several labels a row are left out: a row has one target.
+"""
+
+from resources.sweep_spec.base import did_you_mean, listed
 
 CLASS_METRICS, NUMBER_METRICS = ["accuracy", "f1_macro"], ["r2", "mae", "rmse"]
-HIGHER_IS_BETTER = {"accuracy": True, "f1_macro": True, "r2": True, "mae": False, "rmse": False}
+"""What is computed where a spec names no metrics."""
+
+PROBABILITY_SCORERS = frozenset(
+    {
+        "average_precision",
+        "d2_brier_score",
+        "d2_log_loss_score",
+        "neg_brier_score",
+        "neg_log_loss",
+        "roc_auc",
+        "roc_auc_ovo",
+        "roc_auc_ovo_weighted",
+        "roc_auc_ovr",
+        "roc_auc_ovr_weighted",
+        "top_k_accuracy",
+    }
+)
+"""Scorers of classes that need the probability of each class."""
+
+CLASS_SCORERS = PROBABILITY_SCORERS | {
+    "accuracy",
+    "balanced_accuracy",
+    "f1",
+    "f1_macro",
+    "f1_micro",
+    "f1_weighted",
+    "jaccard",
+    "jaccard_macro",
+    "jaccard_micro",
+    "jaccard_weighted",
+    "matthews_corrcoef",
+    "neg_negative_likelihood_ratio",
+    "positive_likelihood_ratio",
+    "precision",
+    "precision_macro",
+    "precision_micro",
+    "precision_weighted",
+    "recall",
+    "recall_macro",
+    "recall_micro",
+    "recall_weighted",
+}
+
+TWO_CLASS_SCORERS = frozenset(
+    {"f1", "jaccard", "neg_negative_likelihood_ratio", "positive_likelihood_ratio", "precision", "recall", "roc_auc"}
+)
+"""Scorers that need exactly two classes; the greater one is the positive one."""
+
+SHORT_NAMES = {"mae": "neg_mean_absolute_error", "rmse": "neg_root_mean_squared_error"}
+"""Errors as they are: the negative of the scorer, so that lower is better."""
+
+NUMBER_SCORERS = frozenset(
+    {
+        *SHORT_NAMES,
+        "d2_absolute_error_score",
+        "explained_variance",
+        "neg_max_error",
+        "neg_mean_absolute_error",
+        "neg_mean_absolute_percentage_error",
+        "neg_mean_gamma_deviance",
+        "neg_mean_poisson_deviance",
+        "neg_mean_squared_error",
+        "neg_mean_squared_log_error",
+        "neg_median_absolute_error",
+        "neg_root_mean_squared_error",
+        "neg_root_mean_squared_log_error",
+        "r2",
+    }
+)
+
+KNOWN = CLASS_SCORERS | NUMBER_SCORERS
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether a higher value of a metric is better: of all scorers, whose sign scikit-learn has turned so, but not of mae and rmse."""
+    return metric not in SHORT_NAMES
+
+
+def check_metric(metric: str) -> str:
+    """Refuse a name that is no scorer of one target a row.
+
+    Raises:
+        ValueError: saying which are like it.
+    """
+    if metric not in KNOWN:
+        raise ValueError(
+            f"scikit-learn has no such scorer for a table{did_you_mean(metric, sorted(KNOWN))}; there are {listed(sorted(KNOWN))}"
+        )
+    return metric

@@ -61,7 +61,8 @@ def load_spec(path: str | Path) -> SweepSpec:
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """The problems of data that did not fit a model: every wrong field by its path, with its value and what is accepted."""
-    return [_problem(detail, model) for detail in error.errors()]
+    # A default that follows from another field is not there where that field is wrong, which is told of already.
+    return [_problem(detail, model) for detail in error.errors() if detail["type"] != "default_factory_not_called"]
 
 
 def model_inside(annotation: Any) -> type[BaseModel] | None:

@@ -4,7 +4,7 @@ import json
 from hashlib import sha256
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
@@ -22,7 +22,10 @@ from resources.sweep_spec.base import (
     listed,
 )
 from resources.sweep_spec.dataset import DatasetSource
-from resources.sweep_spec.requirements import Image, Resources
+from resources.sweep_spec.evaluation import EvaluationLimits, ScorerName, Serving, Slice
+from resources.sweep_spec.final import TRAIN, FinalTraining
+from resources.sweep_spec.gates import Gates, default_gates
+from resources.sweep_spec.requirements import Elastic, Image, Resources
 from resources.sweep_spec.space import Parameter
 from resources.sweep_spec.strategy import Asha, EarlyStopping, Strategy
 
@@ -73,13 +76,23 @@ class Training(Strict):
     schedule_epochs: float | None = Field(default=None, gt=0, description="Epochs after which the schedule is at its end.")
 
 
-class Gates(Strict):
-    """What the winner must meet on the test split before its checkpoint is promoted."""
+class Approval(Strict):
+    """Who must approve a version before it becomes the champion: with it, green gates are not enough."""
 
-    metric: Literal["accuracy", "f1_macro", "r2", "mae", "rmse"] | None = Field(
-        default=None, description="Test metric that is compared with the champion's (default: accuracy for classes, rmse for numbers)."
+    required: bool = Field(default=False, description="Whether a version waits for approval.")
+    by: list[Annotated[str, Field(min_length=1, max_length=250)]] = Field(
+        default=[], max_length=MOST_VALUES, description="Names of who may approve: of tokens, or of users (default: everybody)."
     )
-    margin: float = Field(default=0.0, ge=0, description="How much worse than the champion the winner may be, in the metric's unit.")
+    at_least: int = Field(default=1, ge=1, le=MOST_VALUES, description="How many of them must approve.")
+
+    @model_validator(mode="after")
+    def _can_be_met(self) -> Self:
+        names = set(self.by)
+        if self.by and self.at_least > len(names):
+            raise ValueError(f"at_least = {self.at_least} can never be met: by names {len(names)}; name more, or ask for fewer")
+        if not self.required and (self.by or self.at_least != 1):
+            raise ValueError("by and at_least mean nothing without required: true; set it, or leave them out")
+        return self
 
 
 def _sweeps(given: Any) -> Any:
@@ -108,14 +121,46 @@ class SweepSpec(Strict):
     """One sweep: what is trained on which data, what is optimised, how it is searched, and what it may use."""
 
     name: Name = Field(description="The sweep's name; each launch gets an id NAME-HASH, and its winner a version of the model NAME.")
+    project: Name = Field(
+        default_factory=lambda fields: fields["name"],
+        description="The project whose share it uses, and whose runs its trials are (default: name).",
+    )
+    priority: int = Field(
+        default=0, ge=-MOST_VALUES, le=MOST_VALUES, description="Among the sweeps of its project those with a higher one come first."
+    )
     trainable: FunctionPath | None = Field(
         default=None,
         description="module:function, called as train(run) for every trial. Required, except where external loops train (driver api).",
     )
     predictor: FunctionPath | None = Field(
         default=None,
-        description="module:function, called as predict(run, table) for the winner; returns one prediction for each row. Without one the "
-        "sweep ends with its search: nothing is evaluated or promoted.",
+        description="module:function, called as predict(run, table) for the winner; returns a prediction for each row, or "
+        "probabilities of its classes. Without a predictor or an evaluator the sweep ends with its search: nothing is evaluated or "
+        "promoted.",
+    )
+    evaluator: FunctionPath | None = Field(
+        default=None,
+        description="module:function, called as evaluate(run, split) for the winner in place of a predictor; returns a halving.Evaluation: "
+        "metrics, scores of each row, figures. For what is no table.",
+    )
+    metrics: list[ScorerName] = Field(
+        default=[],
+        max_length=50,
+        description="Names of scikit-learn's scorers that the winner is judged by (default: accuracy and f1_macro, or r2, mae and rmse).",
+    )
+    slices: list[Slice] = Field(
+        default=[],
+        max_length=50,
+        description="Groups of test rows that are judged apart: columns, each value a group, and conditions such as age >= 65.",
+    )
+    evaluation_limits: EvaluationLimits = Field(
+        default=EvaluationLimits(), description="What the predictor or the evaluator may use before it is ended."
+    )
+    serving: Serving = Field(default=Serving(), description="How the predictor's cost of serving is measured.")
+    exporter: FunctionPath | None = Field(
+        default=None,
+        description="module:function, called as export(run) by halving models export; returns an ONNX model whose inputs are the columns "
+        "and whose first output is what the predictor returns.",
     )
     dataset: DatasetSource = Field(description="The data to snapshot.")
     snapshot: Digest | None = Field(
@@ -159,11 +204,18 @@ class SweepSpec(Strict):
         default=0, ge=0, le=MOST, description="Trials at a time; 0: as many as this machine has room for, or as the cluster's settings say."
     )
     resources: Resources = Field(default=Resources(), description="What one trial needs.")
+    elastic: Elastic | None = Field(
+        default=None, description="Let trials of many nodes go on with fewer (default: a trial waits until it has all of its nodes)."
+    )
     image: Image | None = Field(
         default=None,
         description="Cluster: image that trials run in, with the trainable and the halving SDK in it (default: the code location's image).",
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Seed of the sampler and of the trials.")
+    deterministic: Annotated[bool | None, AfterValidator(lambda given: given or None)] = Field(
+        default=None,
+        description="Let trials compute the same from the same seed, as far as their libraries can, so that a rerun gives equal weights.",
+    )
     max_retries: int = Field(default=2, ge=0, le=MOST, description="How many times a crashed trial is resumed from its checkpoint.")
     max_preemptions: int = Field(
         default=10,
@@ -172,16 +224,47 @@ class SweepSpec(Strict):
         description="How many times a trial is resumed after its worker was lost, which does not count as a crash.",
     )
     max_failed_trials: int = Field(default=0, ge=0, le=MOST, description="With at most so many failed trials the job still succeeds.")
-    gates: Gates = Field(default=Gates(), description="What the winner must meet to be promoted.")
+    final: FinalTraining = Field(
+        default=None,
+        description="Train the winner's params again from scratch with several seeds when the search is over, and promote the median one "
+        "(default: the winner's own checkpoint is what may be promoted).",
+    )
+    gates: Gates = Field(
+        default_factory=default_gates,
+        description="What the winner must show to be promoted (default: finite_metrics, lineage, leakage, non_inferior by 0.5 %).",
+    )
+    approval: Approval | None = Field(
+        default=None, description="Who must approve the new version before it becomes the champion (default: nobody)."
+    )
     auto_promote: bool = Field(default=False, description="Make the new version champion at once; otherwise it waits as staging.")
 
     @property
+    def judged_by(self) -> str | None:
+        """The predictor or the evaluator; None: the sweep ends with its search."""
+        return self.predictor or self.evaluator
+
+    @property
+    def gate_metrics(self) -> dict[str, str]:
+        """The test metrics that gates name, by the path of the field."""
+        named = ((f"gates.{place}.{gate.name}.metric", getattr(gate.chosen, "metric", None)) for place, gate in enumerate(self.gates))
+        return {path: metric for path, metric in named if metric is not None}
+
+    @property
+    def gate_metric(self) -> str | None:
+        """The metric that versions are compared by, where a gate names one."""
+        compared = (gate.chosen.metric for gate in self.gates if gate.name in ("non_inferior", "improvement"))
+        return next((metric for metric in compared if metric is not None), None)
+
+    @property
     def digest(self) -> str:
-        """SHA-256 of the spec with all its defaults."""
+        """SHA-256 of the spec with all its defaults, but those of its place among other sweeps."""
         return "sha256:" + sha256(self.canonical_json().encode()).hexdigest()
 
     def canonical_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=True)
+        fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        # Where they say nothing new a spec is what it was before it could have them: an unfinished sweep of then is found again.
+        usual = {"project": self.name, "priority": 0}
+        return json.dumps({name: value for name, value in fields.items() if usual.get(name) != value}, sort_keys=True)
 
     @property
     def trained_by(self) -> str:
@@ -208,6 +291,24 @@ class SweepSpec(Strict):
     def budgets(self) -> tuple[int, ...]:
         """Epochs at each rung of the longest ladder."""
         return self.ladders[0]
+
+    def fewest_nodes(self, budget: int) -> int:
+        """With how many nodes an attempt that trains up to ``budget`` epochs may go on."""
+        nodes = self.resources.at(budget).nodes
+        return min(nodes, self.elastic.min_nodes) if self.elastic else nodes
+
+    @property
+    def final_epochs(self) -> int:
+        """Epochs of each training of the final training, if there is one."""
+        return (self.final and self.final.epochs) or self.budgets[-1]
+
+    def train_on(self, final: int | None) -> tuple[str, ...]:
+        """The dataset's splits that are the train split of a trial.
+
+        Args:
+            final: the number of its seed in the final training; None for the search's trials.
+        """
+        return tuple(self.final.on) if self.final and final is not None else (TRAIN,)
 
     @property
     def rungs(self) -> str:

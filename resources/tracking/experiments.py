@@ -3,15 +3,16 @@
 import time
 from collections.abc import Iterable
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.identifiers import check_name
 from halving.imports.foreign_run import plain_name, run_name
-from resources.catalog import ExperimentRow, TrackedRunRow
+from halving.records import amendments
+from resources.catalog import ExperimentRow
 
-ACTIVE, DELETED = "active", "deleted"
+ACTIVE, DELETED = amendments.ACTIVE, amendments.DELETED
 
 
 def now_ms() -> int:
@@ -94,17 +95,19 @@ def rename_experiment(session: Session, row: ExperimentRow, name: str) -> None:
     row.name, row.updated = name, now_ms()
 
 
-def set_stage(session: Session, row: ExperimentRow, stage: str) -> None:
-    """Delete or restore a locked experiment, and all of its runs with it.
+def set_stage(row: ExperimentRow, stage: str) -> None:
+    """Delete or restore a locked experiment whose runs have been (:func:`resources.retention.lifecycle.set_lifecycle_of_some`)."""
+    row.stage, row.updated = stage, now_ms()
+
+
+def check_stage(row: ExperimentRow, stage: str) -> None:
+    """Refuse to delete or restore an experiment once more.
 
     Raises:
         NotFound: it is in this stage already.
     """
     if row.stage == stage:
         raise NotFound(f"No Experiment with id={row.id} exists")
-    row.stage, row.updated = stage, now_ms()
-    deleted_at = row.updated if stage == DELETED else None
-    session.execute(update(TrackedRunRow).where(TrackedRunRow.experiment == row.id).values(stage=stage, deleted_at=deleted_at))
 
 
 def check_active(row: ExperimentRow) -> None:

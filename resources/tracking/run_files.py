@@ -1,8 +1,7 @@
 """A tracked run's files in the store: its record, segments of points, and amendments with what has changed since it began.
 
-``runs/project=P/RUN/amend-NNNNNN.json`` has all that may change of a run as it is from then on, so that only the newest is read
-(:func:`halving.query.runs.read_run`); the last few stay for who reads them now. To be called with the run's row locked: numbers are taken
-from what the store has, also of a server that was killed before its transaction ended.
+Of its amendments (:mod:`halving.records.amendments`) only the newest counts; the last few stay for who reads them now. To be called with
+the run's row locked: numbers are taken from what the store has, also of a server that was killed before its transaction ended.
 """
 
 import contextlib
@@ -15,15 +14,14 @@ from halving.metrics.manifest import Absorbed, run_files
 from halving.metrics.position import segments_of
 from halving.metrics.segments import encode, live_folder, points_table, segment_name
 from halving.query.runs import read_json
+from halving.records import amendments
 from halving.records.run_record import RunRecords
-from halving.store.json_files import to_json
 from halving.store.store import Store
 
 MOST_LIVE = 200
 """Segments of a run that are not compacted; with more it is worth it."""
 
 _KEPT = 8  # amendments
-_AMENDMENT = "amend-"
 _OURS = {  # MLflow's own tags that are shown, and what they are called here; an import of its runs calls them the same
     "mlflow.note.content": "notes",
     "mlflow.parentRunId": "parent_run",
@@ -91,21 +89,26 @@ def add_points(store: Store, project: str, run: str, attempt: int, points: Seque
     return len(files.segments) + 1
 
 
-def amend(store: Store, project: str, run: str, facts: Mapping[str, Any]) -> None:
+def amend(store: Store, project: str, run: str, facts: Mapping[str, Any], by: str = "") -> None:
     """Write what the run is now.
 
     Args:
-        facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active or deleted), ``status``: null where the newest
-            attempt's own is right, that ``attempt``, and ``inputs``.
+        facts: ``name``, ``params`` and ``tags`` (all of them, by key), ``stage`` (active, archived or deleted), ``status``: null where the
+            newest attempt's own is right, that ``attempt``, and ``inputs``.
+        by: who changed the stage.
     """
     folder = RunRecords(store, project, run).folder
-    numbers = [int(name[len(_AMENDMENT) :].removesuffix(".json")) for name in store.names(folder) if name.startswith(_AMENDMENT)]
-    number = max(numbers, default=-1) + 1
     shown = {"params": facts["params"], "tags": _shown(facts), "status": facts["status"], "attempt": facts["attempt"]}
-    store.create(_name(folder, number), to_json({**shown, "facts": dict(facts)}))
-    for old in numbers:
-        if old <= number - _KEPT:
-            store.delete(_name(folder, old))
+
+    def change(before: amendments.Amendment) -> amendments.Amendment:
+        after = {**before, **shown, "facts": dict(facts)}
+        is_staged = before.get("lifecycle", amendments.ACTIVE) == facts["stage"]
+        return after if is_staged else amendments.staged(after, facts["stage"], by)
+
+    amendments.amend(store, folder, change)
+    numbers = sorted(amendments.number_of(name) for name in store.names(folder) if name.startswith(amendments.PREFIX))
+    for old in numbers[:-_KEPT]:
+        store.delete(f"{folder}/{amendments.PREFIX}{old:06d}.json")
 
 
 def end_attempt(store: Store, project: str, run: str, attempt: int, status: str, ended: int) -> str:
@@ -131,9 +134,4 @@ def _shown(facts: Mapping[str, Any]) -> dict[str, str]:
     """Tags as pages show them, and as an import of the same run would have them."""
     tags: dict[str, str] = facts["tags"]
     found = {_OURS.get(name, name): value for name, value in tags.items() if name in _OURS or not name.startswith("mlflow.")}
-    named = {"name": facts["name"], "lifecycle": "deleted" if facts["stage"] == "deleted" else ""}
-    return found | {name: value for name, value in named.items() if value}
-
-
-def _name(folder: str, number: int) -> str:
-    return f"{folder}/{_AMENDMENT}{number:06d}.json"
+    return found | ({"name": facts["name"]} if facts["name"] else {})

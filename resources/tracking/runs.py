@@ -14,6 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound
+from halving.records import amendments
 from halving.store.store import Store
 from resources.catalog import ExperimentRow, TrackedRunRow
 from resources.tracking import run_files
@@ -23,6 +24,7 @@ from resources.tracking.run_files import TrackedPoint
 NAME_TAG = "mlflow.runName"
 OPEN = ("running", "scheduled")
 _FREE = "mlflow-artifacts"
+_STAGED_AT_ONCE = 20
 STATUSES = (*OPEN, "finished", "failed", "terminated")
 
 
@@ -185,7 +187,7 @@ def update(store: Store, tracked: Tracked, *, name: str | None, status: str | No
         if status in OPEN:
             if row.ended is not None:
                 run_files.begin_attempt(store, tracked.project, row.id, row.attempt + 1, now_ms())
-                row.attempt, row.ended = row.attempt + 1, None
+                row.attempt, row.ended, row.stage = row.attempt + 1, None, ACTIVE  # one that goes on is not archived any more
         else:
             ended = now_ms() if ended is None else ended
             if row.ended is None:
@@ -203,12 +205,22 @@ def update(store: Store, tracked: Tracked, *, name: str | None, status: str | No
         _amend(store, tracked)
 
 
-def set_stage(store: Store, tracked: Tracked, stage: str) -> None:
-    """Delete or restore a locked run; nothing of it goes away."""
+def set_stage(store: Store, tracked: Tracked, stage: amendments.Lifecycle, by: str) -> None:
+    """Delete, archive or restore a locked run; nothing of it goes away."""
     row = tracked.row
     if row.stage != stage:
         row.stage, row.deleted_at = stage, now_ms() if stage == DELETED else None
-        _amend(store, tracked)
+    run_files.amend(store, tracked.project, row.id, _facts(row), by)  # the store may be behind the row
+
+
+def set_stage_of_some(session: Session, store: Store, experiment: ExperimentRow, stage: amendments.Lifecycle, by: str) -> list[str]:
+    """Delete or restore some of an experiment's runs, and give their ids; none: all are so now. Each is a file of the store: a transaction
+    takes a few only, so that other writers need not wait for thousands of them."""
+    query = select(TrackedRunRow).where(TrackedRunRow.experiment == experiment.id, TrackedRunRow.stage != stage, TrackedRunRow.id != _FREE)
+    rows = session.scalars(query.order_by(TrackedRunRow.id).limit(_STAGED_AT_ONCE).with_for_update()).all()
+    for row in rows:
+        set_stage(store, Tracked(row, experiment.id, experiment.project, experiment.artifacts, locked=True), stage, by)
+    return [row.id for row in rows]
 
 
 def check_run_active(row: TrackedRunRow) -> None:
@@ -217,7 +229,7 @@ def check_run_active(row: TrackedRunRow) -> None:
     Raises:
         InvalidInput: it is.
     """
-    if row.stage != ACTIVE:
+    if row.stage == DELETED:
         raise InvalidInput(f"The run {row.id} must be in the 'active' state. Current state is {row.stage}.")
 
 

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
         StoreError,
     )
     from halving.ingest.media import Histogram, Image, Table, Text
+    from halving.models.model import Model, load_model
+    from halving.models.published import ResolvedModel, resolve
     from halving.query.api import best, curves, last, leaderboard, sql
+    from halving.run.evaluation import Evaluation
     from halving.run.init import init
+    from halving.run.lifecycle import archive_run, delete_run, restore_run, tag_run
     from halving.run.run import Run
     from halving.run.trained_run import TrainedRun
     from halving.store.store import Store
@@ -31,30 +35,43 @@ __all__ = [
     "CheckpointMissing",
     "Dataset",
     "Diverged",
+    "Evaluation",
     "HalvingError",
     "Histogram",
     "Image",
     "InvalidInput",
+    "Model",
     "NotFound",
     "ObjectiveMissing",
+    "ResolvedModel",
     "Run",
     "Store",
     "StoreError",
     "Table",
     "Text",
     "TrainedRun",
+    "archive_run",
     "best",
     "curves",
+    "delete_run",
     "init",
     "last",
     "leaderboard",
+    "load_model",
+    "resolve",
+    "restore_run",
     "sql",
+    "tag_run",
 ]
 
 _MODULES = {
     **dict.fromkeys(["best", "curves", "last", "leaderboard", "sql"], "halving.query.api"),
     **dict.fromkeys(["Histogram", "Image", "Table", "Text"], "halving.ingest.media"),
+    **dict.fromkeys(["Model", "load_model"], "halving.models.model"),
+    **dict.fromkeys(["ResolvedModel", "resolve"], "halving.models.published"),
+    **dict.fromkeys(["archive_run", "delete_run", "restore_run", "tag_run"], "halving.run.lifecycle"),
     "Dataset": "halving.data.dataset",
+    "Evaluation": "halving.run.evaluation",
     "Run": "halving.run.run",
     "Store": "halving.store.store",
     "TrainedRun": "halving.run.trained_run",

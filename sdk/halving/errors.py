@@ -47,6 +47,10 @@ class Diverged(HalvingError, ArithmeticError):
     """A metric became NaN or infinite, or left the sweep's divergence bounds. The trial ends and keeps its last good checkpoint."""
 
 
+class OutOfMemory(HalvingError, MemoryError):
+    """A rank's memory is not enough for what it computes at once; the message names the rank, and what was allocated."""
+
+
 class ObjectiveMissing(HalvingError, LookupError):
     """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep bounds."""
 

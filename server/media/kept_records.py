@@ -2,10 +2,12 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from halving.checkpoints.sharded.manifest import Manifest
+from halving.errors import NotFound
 from halving.query.runs import in_threads, read_json
 from halving.store.store import Store
 
@@ -33,6 +35,7 @@ class KeptRecords:
     def __init__(self, store: Store, most: int = MOST_ROWS) -> None:
         self._store, self._most = store, most
         self._folders: OrderedDict[str, _Folder] = OrderedDict()
+        self._parts: OrderedDict[str, frozenset[str]] = OrderedDict()  # of sharded checkpoints, by their manifests
         self._lock = threading.Lock()
 
     def rows(self, path: str) -> Iterator[Row]:
@@ -52,6 +55,25 @@ class KeptRecords:
         folder = self._folder(path)
         name = folder.names.get(digest)
         return folder.rows[name] if name is not None and self._store.exists(f"{path}/{name}") else None
+
+    def is_part(self, manifests: Iterable[str], digest: str) -> bool:
+        """Whether a blob is one of those that sharded checkpoints consist of; manifests are read as they are come to."""
+        return any(digest in self._parts_of(manifest) for manifest in manifests)
+
+    def _parts_of(self, manifest: str) -> frozenset[str]:
+        with self._lock:
+            if manifest in self._parts:
+                self._parts.move_to_end(manifest)
+                return self._parts[manifest]
+        try:
+            parts = frozenset(Manifest.parse(self._store.get_blob(manifest)).blobs)
+        except NotFound:  # it is superseded, and deleted
+            return frozenset()
+        with self._lock:
+            self._parts[manifest] = parts
+            while len(self._parts) > 1 and sum(map(len, self._parts.values())) > self._most:
+                self._parts.popitem(last=False)
+        return parts
 
     def _folder(self, path: str) -> _Folder:
         with self._lock:

@@ -1,6 +1,6 @@
 """What a run's records name: media in its history, artifacts, checkpoints, its code's patch."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 from urllib.parse import quote
 
@@ -31,7 +31,7 @@ def media_of(store: Store, records: KeptRecords, project: str, run: str, keys: C
 
 
 def named_blob(store: Store, records: KeptRecords, project: str, run: str, digest: str) -> tuple[str, str]:
-    """The media type and the file name of a blob that one of the run's records names.
+    """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint that it names.
 
     Raises:
         InvalidInput: it is no digest.
@@ -45,6 +45,8 @@ def named_blob(store: Store, records: KeptRecords, project: str, run: str, diges
     for folder, path in folders.items():
         if row := next((row for row in records.rows(path) if row.get("digest") == digest), None):
             return _type_and_name(folder, run, row)
+    if records.is_part(sharded_of(records.rows(folders["checkpoints"])), digest):
+        return OCTETS, digest[7:23]
     if digest == (read_run(store, project, run).provenance.get("git") or {}).get("patch"):
         return "text/plain", f"{run}.patch.txt"
     raise NotFound(f"run {run!r} of project {project!r} has no media, artifact, checkpoint or patch {digest}")
@@ -58,6 +60,11 @@ _SUFFIXES = {
     "text/markdown": ".md",
     "application/vnd.apache.parquet": ".parquet",
 }
+
+
+def sharded_of(rows: Iterable[Row]) -> list[str]:
+    """The manifests among a run's checkpoints, the newest first: of it a run that goes on asks for the parts."""
+    return [str(row["digest"]) for row in rows if row.get("sharded")][::-1]
 
 
 def _type_and_name(folder: str, run: str, row: Row) -> tuple[str, str]:

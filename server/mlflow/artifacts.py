@@ -13,6 +13,7 @@ from fastapi.concurrency import run_in_threadpool
 from sqlalchemy.orm import Session
 from starlette.responses import Response, StreamingResponse
 
+from halving.checkpoints.download import download
 from halving.errors import NotFound
 from halving.store.files import CHUNK
 from halving.store.store import Store, blob_name
@@ -80,8 +81,9 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
     address = (call.maybe_text("path") or "").strip("/")
     with call.state.catalog.read() as session:
         if address.startswith(_VERSIONS):
-            _, size = _checkpoint(call, session, address)
-            return {"files": [_file(_CHECKPOINT, size)]} if not address.endswith(f"/{_CHECKPOINT}") else {}
+            digest = _checkpoint(call, session, address)
+            is_file = address.endswith(f"/{_CHECKPOINT}")
+            return {} if is_file else {"files": [_file(_CHECKPOINT, download(call.state.store, digest).size)]}
         found, path = _named(call, session, address)
         files = artifacts.list_artifacts(session, found.row.id, path)
     files = files if path else [file for file in files if file[0] != FOLDER]
@@ -92,10 +94,11 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
 async def get(call: Call, address: str) -> Response:
     """A file, to be saved rather than shown: what it holds, somebody may have written against us."""
 
-    def find() -> tuple[str, int]:
+    def find() -> tuple[int, Iterator[bytes]]:
         with call.state.catalog.read() as session:
             if address.startswith(_VERSIONS):
-                return _checkpoint(call, session, address)
+                checkpoint = download(call.state.store, _checkpoint(call, session, address))
+                return checkpoint.size, checkpoint.pieces
             found, path = _named(call, session, address)
             try:
                 row = artifacts.find_artifact(session, found.row.id, path)
@@ -104,10 +107,9 @@ async def get(call: Call, address: str) -> Response:
                     message = f"Artifact path refers to a directory, not a file: '{address}'"
                     raise Refused("INVALID_PARAMETER_VALUE", message) from None
                 raise
-            return row.digest, row.bytes
+            return row.bytes, _blob(call.state.store, row.digest)
 
-    digest, size = await run_in_threadpool(find)
-    parts = _blob(call.state.store, digest)
+    size, parts = await run_in_threadpool(find)
     # The first is read before the answer begins, so that a fault of the store is answered as one.
     first = await call.state.store_threads.run(next, parts, b"")
     rest = call.state.store_threads.stream(parts)
@@ -195,8 +197,8 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False, de
     return found, f"{below}{parsed['path'] or ''}".rstrip("/")
 
 
-def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
-    """The digest and the size of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and ``/checkpoint``."""
+def _checkpoint(call: Call, session: Session, address: str) -> str:
+    """The digest of the checkpoint of a sweep's winner: ``registered-models/MODEL/NUMBER``, and ``/checkpoint``."""
     artifacts.check_path(address)
     model, _, rest = address.removeprefix(_VERSIONS).partition("/")
     number, _, name = rest.partition("/")
@@ -204,8 +206,7 @@ def _checkpoint(call: Call, session: Session, address: str) -> tuple[str, int]:
     row = find_version(session, model, int(number)) if number.isdecimal() and len(number) < _DIGITS and name in ("", _CHECKPOINT) else None
     if row is None or row.checkpoint is None:
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"No such artifact: {address!r}")
-    with call.state.store.open_file(blob_name(row.checkpoint)) as file:
-        return row.checkpoint, file.size()
+    return row.checkpoint
 
 
 def _blob(store: Store, digest: str) -> Iterator[bytes]:

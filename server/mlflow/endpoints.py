@@ -29,12 +29,14 @@ class Endpoint(NamedTuple):
     Attributes:
         answer: gives a message, or its JSON.
         audited: whether the audit has each call. What training code logs many times a second is in the run's own files.
+        publishes: whether it changes what the store says of models.
         looks: whether it asks the catalog about many runs, and so takes turns with other questions.
         about: for the table in the documentation.
     """
 
     answer: Answered
     audited: bool = False
+    publishes: bool = False
     looks: bool = False
     about: str = ""
 
@@ -49,7 +51,9 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("POST", "experiments/search"): Endpoint(experiments.search),
     ("POST", "experiments/search-datasets"): Endpoint(datasets.search, looks=True, about="those that runs have logged"),
     ("POST", "experiments/update"): Endpoint(experiments.update, audited=True, about="the name; the project stays"),
-    ("POST", "experiments/delete"): Endpoint(experiments.delete, audited=True, about="with its runs; nothing goes away"),
+    ("POST", "experiments/delete"): Endpoint(
+        experiments.delete, audited=True, about="with its runs, into the trash (the shipped policy removes them after 30 days)"
+    ),
     ("POST", "experiments/restore"): Endpoint(experiments.restore, audited=True),
     ("POST", "experiments/set-experiment-tag"): Endpoint(experiments.set_tag, audited=True),
     ("POST", "experiments/delete-experiment-tag"): Endpoint(experiments.delete_tag, audited=True),
@@ -79,30 +83,30 @@ ENDPOINTS: dict[tuple[str, str], Endpoint] = {
     ("PATCH", "logged-models/{model_id}/tags"): Endpoint(logged_models.set_tags),
     ("DELETE", "logged-models/{model_id}/tags/{tag_key}"): Endpoint(logged_models.delete_tag),
     ("GET", "logged-models/{model_id}/artifacts/directories"): Endpoint(logged_models.list_files),
-    ("POST", "registered-models/create"): Endpoint(registered_models.create, audited=True),
+    ("POST", "registered-models/create"): Endpoint(registered_models.create, audited=True, publishes=True),
     ("GET", "registered-models/get"): Endpoint(registered_models.get),
     ("GET", "registered-models/search"): Endpoint(registry_search.search_models),
-    ("PATCH", "registered-models/update"): Endpoint(registered_models.update, audited=True, about="the description"),
-    ("POST", "registered-models/rename"): Endpoint(registered_models.rename, audited=True, about="not a sweep's"),
-    ("DELETE", "registered-models/delete"): Endpoint(registered_models.delete, audited=True, about="not a sweep's"),
+    ("PATCH", "registered-models/update"): Endpoint(registered_models.update, audited=True, publishes=True, about="the description"),
+    ("POST", "registered-models/rename"): Endpoint(registered_models.rename, audited=True, publishes=True, about="not a sweep's"),
+    ("DELETE", "registered-models/delete"): Endpoint(registered_models.delete, audited=True, publishes=True, about="not a sweep's"),
     ("GET", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
     ("POST", "registered-models/get-latest-versions"): Endpoint(registered_models.get_latest_versions),
-    ("POST", "registered-models/set-tag"): Endpoint(registered_models.set_tag, audited=True),
-    ("DELETE", "registered-models/delete-tag"): Endpoint(registered_models.delete_tag, audited=True),
-    ("POST", "registered-models/alias"): Endpoint(registered_models.set_alias, audited=True, about="`champion` promotes"),
-    ("DELETE", "registered-models/alias"): Endpoint(registered_models.delete_alias, audited=True),
+    ("POST", "registered-models/set-tag"): Endpoint(registered_models.set_tag, audited=True, publishes=True),
+    ("DELETE", "registered-models/delete-tag"): Endpoint(registered_models.delete_tag, audited=True, publishes=True),
+    ("POST", "registered-models/alias"): Endpoint(registered_models.set_alias, audited=True, publishes=True, about="`champion` promotes"),
+    ("DELETE", "registered-models/alias"): Endpoint(registered_models.delete_alias, audited=True, publishes=True),
     ("GET", "registered-models/alias"): Endpoint(registered_models.get_by_alias),
-    ("POST", "model-versions/create"): Endpoint(model_versions.create, audited=True),
+    ("POST", "model-versions/create"): Endpoint(model_versions.create, audited=True, publishes=True),
     ("GET", "model-versions/get"): Endpoint(model_versions.get),
     ("GET", "model-versions/search"): Endpoint(registry_search.search_versions),
-    ("PATCH", "model-versions/update"): Endpoint(model_versions.update, audited=True, about="the description"),
+    ("PATCH", "model-versions/update"): Endpoint(model_versions.update, audited=True, publishes=True, about="the description"),
     ("POST", "model-versions/transition-stage"): Endpoint(
-        model_versions.transition_stage, audited=True, about="Production is our champion"
+        model_versions.transition_stage, audited=True, publishes=True, about="Production is our champion"
     ),
-    ("DELETE", "model-versions/delete"): Endpoint(model_versions.delete, audited=True, about="not a sweep's"),
+    ("DELETE", "model-versions/delete"): Endpoint(model_versions.delete, audited=True, publishes=True, about="not a sweep's"),
     ("GET", "model-versions/get-download-uri"): Endpoint(model_versions.get_download_uri),
-    ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, audited=True),
-    ("DELETE", "model-versions/delete-tag"): Endpoint(model_versions.delete_tag, audited=True),
+    ("POST", "model-versions/set-tag"): Endpoint(model_versions.set_tag, audited=True, publishes=True),
+    ("DELETE", "model-versions/delete-tag"): Endpoint(model_versions.delete_tag, audited=True, publishes=True),
 }
 """By method and path below ``/api/2.0/mlflow/``."""
 

@@ -5,7 +5,11 @@ from urllib.parse import urlparse
 
 from sqlalchemy.orm import Session
 
+from halving.errors import InvalidInput
+from halving.records.amendments import Lifecycle
 from resources.catalog import ExperimentRow
+from resources.retention.lifecycle import set_lifecycle_of_some
+from resources.retention.reached import needed_runs
 from resources.tracking import artifacts, experiments
 from resources.tracking.experiments import ACTIVE, DELETED
 from server.mlflow import call as fields
@@ -120,11 +124,21 @@ class _Searched:
         self.creation_time, self.last_update_time = row.created, row.updated
 
 
-def _staged(call: Call, stage: str) -> dict[str, Any]:
-    with call.state.catalog.write() as session:
-        experiments.set_stage(session, seen(call, session, call.experiment(), lock=True), stage)
-        call.audited(session)
-    return {}
+def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
+    """Its runs first, in transactions of their own: who was killed in between begins again, and the store never says otherwise."""
+    with call.state.catalog.read() as session:
+        row = seen(call, session, call.experiment())
+        experiments.check_stage(row, stage)
+        if stage == DELETED and (needed := needed_runs(session, row.project)):
+            raise InvalidInput(f"The experiment {row.id} is not deleted: {needed}")
+    while True:
+        with call.state.catalog.write() as session:
+            row = seen(call, session, call.experiment(), lock=True)
+            experiments.check_stage(row, stage)
+            if not set_lifecycle_of_some(session, call.state.store, row, stage, actor=call.caller.actor):
+                experiments.set_stage(row, stage)
+                call.audited(session)
+                return {}
 
 
 def _name(call: Call, field: str) -> str:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from resources.catalog import ExperimentRow, TrackedRunRow
+from resources.tracking.experiments import ACTIVE, DELETED
 
 STATUSES = {"RUNNING": "running", "SCHEDULED": "scheduled", "FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
 """Of runs: ours by MLflow's, in the order of its enum, which counts from 1."""
@@ -40,7 +41,7 @@ def info_form(row: TrackedRunRow, artifacts: str) -> dict[str, Any]:
         "start_time": row.started,
         **({"end_time": row.ended_at} if row.ended_at is not None else {}),
         "artifact_uri": artifact_uri(artifacts, row.id),
-        "lifecycle_stage": row.stage,
+        "lifecycle_stage": DELETED if row.stage == DELETED else ACTIVE,  # its clients do not know archived runs
         "run_id": row.id,
     }
 

@@ -7,9 +7,11 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from resources.catalog import ModelVersionRow
-from resources.registry import client_versions
-from resources.registry.client_versions import aliases_of
+from resources.registry import annotations, client_versions
+from resources.registry.client_versions import STAGES, aliases_of
+from resources.registry.events import CHAMPION
 from resources.registry.registered_models import now_ms
+from resources.registry.verdicts import check_whole
 from server.mlflow import registry_forms
 from server.mlflow.call import Call, invalid
 from server.mlflow.model_sources import PROMPT_TAG, find_source, note_version
@@ -26,7 +28,7 @@ def create(call: Call) -> dict[str, Any]:
         source = find_source(call, session, prompt=tags.get(PROMPT_TAG, "").lower() == "true")
         new = ModelVersionRow(source=source.uri, storage=source.storage, project=source.project, run=source.run or None)
         new.run_link, new.description, new.tags = link, description, tags
-        client_versions.add_version(session, model, new)
+        client_versions.add_version(session, model, new, actor=call.caller.actor)
         if source.model is not None:
             note_version(call, session, source.model, model.name, new.number)
         call.audited(session)
@@ -41,7 +43,7 @@ def get(call: Call) -> dict[str, Any]:
 def update(call: Call) -> dict[str, Any]:
     description = call.maybe_text("description")
     with _changed(call) as (session, row):
-        row.description = description
+        annotations.describe(session, row, description, actor=call.caller.actor)
         return {"model_version": _form(call, session, row)}
 
 
@@ -56,14 +58,29 @@ def transition_stage(call: Call) -> dict[str, Any]:
             f"Model version transition cannot archive existing model versions because '{stage}' is not an Active stage. Valid stages are "
             f"{list(_ACTIVE)}",
         )
+    if STAGES[stage] == CHAMPION:
+        check_candidate(call)
     with _changed(call) as (session, row):
-        client_versions.change_stage(session, named_model(call, session), row, stage, archive_others=archive)
+        client_versions.change_stage(session, named_model(call, session), row, stage, archive_others=archive, actor=call.caller.actor)
         return {"model_version": _form(call, session, row)}
+
+
+def check_candidate(call: Call) -> None:
+    """Refuse a version that is to become the champion and whose report was altered or whose checkpoint is gone; outside a transaction,
+    for it asks the store.
+
+    Raises:
+        PromotionRefused: it is one of those.
+        StoreUnavailable: the store does not say.
+    """
+    with call.state.catalog.read() as session:
+        row = named_version(call, session)
+    check_whole(call.state.store, call.state.catalog, row.model, row.version)
 
 
 def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write(exclusive=True) as session:
-        client_versions.delete_version(session, named_model(call, session), named_version(call, session))
+        client_versions.delete_version(session, named_model(call, session), named_version(call, session), actor=call.caller.actor)
         call.audited(session)
     return {}
 
@@ -76,15 +93,15 @@ def get_download_uri(call: Call) -> dict[str, Any]:
 
 def set_tag(call: Call) -> dict[str, Any]:
     key, value = registry_forms.tag(call.fields)
-    with _changed(call, touch=False) as (_, row):
-        row.tags = {**row.tags, key: value}
+    with _changed(call, touch=False) as (session, row):
+        annotations.set_tag(session, row, key, value, actor=call.caller.actor)
     return {}
 
 
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
-    with _changed(call, touch=False) as (_, row):
-        row.tags = {name: value for name, value in row.tags.items() if name != key}
+    with _changed(call, touch=False) as (session, row):
+        annotations.delete_tag(session, row, key, actor=call.caller.actor)
     return {}
 
 

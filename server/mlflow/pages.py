@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from server.mlflow.call import Call, invalid
 from server.mlflow.refusals import Refused
 
-VIEWS = {"ACTIVE_ONLY": ("active",), "DELETED_ONLY": ("deleted",), "ALL": ("active", "deleted")}
-"""Lifecycle stages by MLflow's view types, in the order of its enum, which counts from 1."""
+VIEWS = {"ACTIVE_ONLY": ("active", "archived"), "DELETED_ONLY": ("deleted",), "ALL": ("active", "archived", "deleted")}
+"""Our stages, of which its clients know no archived one, by MLflow's view types, in the order of its enum, which counts from 1."""
 
 _Item = TypeVar("_Item")
 

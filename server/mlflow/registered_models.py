@@ -7,10 +7,12 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from resources.catalog import RegisteredModelRow
-from resources.registry import client_versions, registered_models
+from resources.registry import annotations, client_versions, registered_models
 from resources.registry.client_versions import aliases_of, check_alias, find_version
+from resources.registry.events import CHAMPION
 from resources.registry.registered_models import create_model, find_model, now_ms, rename_model
 from server.mlflow.call import Call
+from server.mlflow.model_versions import check_candidate
 from server.mlflow.refusals import Refused
 from server.mlflow.registry_forms import (
     alias,
@@ -30,7 +32,7 @@ def create(call: Call) -> dict[str, Any]:
     name, given, description = model_name(call), tags(call), call.maybe_text("description") or ""
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
-        row = create_model(session, name, description, given)
+        row = create_model(session, name, description, given, actor=call.caller.actor)
         call.audited(session)
         return {"registered_model": model_form(session, row)}
 
@@ -43,7 +45,7 @@ def get(call: Call) -> dict[str, Any]:
 def update(call: Call) -> dict[str, Any]:
     description = call.maybe_text("description") or ""
     with _changed(call) as (session, row):
-        row.description = description
+        annotations.describe(session, row, description, actor=call.caller.actor)
         return {"registered_model": model_form(session, row)}
 
 
@@ -51,14 +53,14 @@ def rename(call: Call) -> dict[str, Any]:
     name = model_name(call, "new_name")
     call.check(name, f"model {name!r}")
     with call.state.catalog.write(exclusive=True) as session:
-        row = rename_model(session, named_model(call, session), name)
+        row = rename_model(session, named_model(call, session), name, actor=call.caller.actor)
         call.audited(session)
         return {"registered_model": model_form(session, row)}
 
 
 def delete(call: Call) -> dict[str, Any]:
     with call.state.catalog.write(exclusive=True) as session:
-        registered_models.delete_model(session, named_model(call, session))
+        registered_models.delete_model(session, named_model(call, session), actor=call.caller.actor)
         call.audited(session)
     return {}
 
@@ -74,30 +76,32 @@ def get_latest_versions(call: Call) -> dict[str, Any]:
 
 def set_tag(call: Call) -> dict[str, Any]:
     key, value = tag(call.fields)
-    with _changed(call, touch=False) as (_, row):
-        row.tags = {**row.tags, key: value}
+    with _changed(call, touch=False) as (session, row):
+        annotations.set_tag(session, row, key, value, actor=call.caller.actor)
     return {}
 
 
 def delete_tag(call: Call) -> dict[str, Any]:
     key = call.text("key")
-    with _changed(call, touch=False) as (_, row):
-        row.tags = {name: value for name, value in row.tags.items() if name != key}
+    with _changed(call, touch=False) as (session, row):
+        annotations.delete_tag(session, row, key, actor=call.caller.actor)
     return {}
 
 
 def set_alias(call: Call) -> dict[str, Any]:
     name, number = alias(call), version_number(call)
     check_alias(name)
+    if name == CHAMPION:
+        check_candidate(call)
     with _changed(call, touch=False) as (session, row):
-        client_versions.set_alias(session, row, name, find_version(session, row.name, number))
+        client_versions.set_alias(session, row, name, find_version(session, row.name, number), actor=call.caller.actor)
     return {}
 
 
 def delete_alias(call: Call) -> dict[str, Any]:
     name = alias(call)
     with _changed(call, touch=False) as (session, row):
-        client_versions.delete_alias(session, row, name)
+        client_versions.delete_alias(session, row, name, actor=call.caller.actor)
     return {}
 
 

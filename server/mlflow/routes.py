@@ -152,7 +152,10 @@ async def _answered(endpoint: Endpoint, call: Call) -> dict[str, Any] | bytes:
     if endpoint.looks:
         async with call.state.index_turns.turn(call.caller.actor):
             return await run_in_threadpool(endpoint.answer, call)
-    return await call.state.store_threads.run(endpoint.answer, call)
+    answer = await call.state.store_threads.run(endpoint.answer, call)
+    if endpoint.publishes:
+        await run_in_threadpool(call.state.publisher.publish)
+    return answer
 
 
 def _call(request: Request, fields: dict[str, Any], *, audited: bool) -> Call:

@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from halving.records.amendments import Lifecycle
 from resources.catalog import ExperimentRow
+from resources.retention.lifecycle import set_lifecycle
 from resources.tracking import runs
 from resources.tracking.experiments import ACTIVE, DELETED, now_ms
 from resources.tracking.runs import NAME_TAG, Tracked
@@ -76,8 +78,9 @@ def seen(call: Call, session: Session, *, lock: bool = False) -> Tracked:
     return found
 
 
-def _staged(call: Call, stage: str) -> dict[str, Any]:
+def _staged(call: Call, stage: Lifecycle) -> dict[str, Any]:
     with call.state.catalog.write() as session:
-        runs.set_stage(call.state.store, seen(call, session, lock=True), stage)
+        found = seen(call, session, lock=True)
+        set_lifecycle(session, call.state.store, found.project, found.row.id, stage, actor=call.caller.actor)
         call.audited(session)
     return {}

@@ -13,6 +13,7 @@ import halving
 from halving.errors import NotFound
 from resources.catalog import SnapshotRow, SweepRow
 from resources.datasets.diff import compare
+from resources.datasets.joined_labels import joined_features
 from resources.datasets.known_snapshots import find_snapshot
 from resources.datasets.snapshots import manifest_before
 from resources.datasets.statistics import all_columns
@@ -50,6 +51,24 @@ class Column(BaseModel):
     max: Any = Field(description="The largest value.")
 
 
+class JoinedColumn(BaseModel):
+    """A column that is a feature."""
+
+    name: str = Field(description="Of the column.", examples=["at_night"])
+    feature: str = Field(description="Of the view.", examples=["night"])
+
+
+class JoinedView(BaseModel):
+    """A feature view that was joined to the labels."""
+
+    view: str = Field(description="Its name and version.", examples=["clicks@1"])
+    columns: list[JoinedColumn]
+    days: int = Field(description="How many days of it were looked at.")
+    first: str | None = Field(description="The first of them; null where there were none.", examples=["2026-03-01"])
+    last: str | None = Field(examples=["2026-03-14"])
+    rows: int = Field(description="Of these days.")
+
+
 class Content(BaseModel):
     """What a snapshot holds and where it comes from."""
 
@@ -57,6 +76,7 @@ class Content(BaseModel):
     columns: list[Column]
     classes: dict[str, int] | None = Field(description="Rows of each class; null where the target has no classes.")
     shards: int = Field(description="In so many files.")
+    views: list[JoinedView] = Field(description="The feature views that were joined to its labels; none where it has no features.")
     lineage: dict[str, Any] = Field(description="Source, code, packages, and when and by what it was taken.")
     changed: dict[str, Any] | None = Field(description="What changed since the snapshot before; null for the first.")
 
@@ -112,6 +132,7 @@ def one_snapshot(
         "columns": [{"name": each, "type": kind, "min": None, "max": None, **whole[each]} for each, kind in manifest["schema"].items()],
         "classes": whole[found.target].get("classes"),
         "shards": sum(map(len, manifest["shards"].values())),
+        "views": [{name: view[name] for name in JoinedView.model_fields} for view in joined_features(manifest)],
         "lineage": {key: value for key, value in manifest["lineage"].items() if among is None or key != "before"},
         "changed": compare(before, manifest) if before is not None and among is None else None,
     }
@@ -122,13 +143,13 @@ def seen_snapshots(session: Session, caller: Caller) -> set[str] | None:
     """The digests of the snapshots that a caller may know; None is all."""
     if caller.projects is None:
         return None
-    return set(session.scalars(select(SweepRow.snapshot).where(SweepRow.name.in_(sorted(caller.projects)))))
+    return set(session.scalars(select(SweepRow.snapshot).where(SweepRow.project.in_(sorted(caller.projects)))))
 
 
 def _datasets(session: Session, caller: Caller, name: str | None = None) -> list[dict[str, object]]:
     query = select(SnapshotRow).order_by(SnapshotRow.name, SnapshotRow.created_at)
     rows = list(session.scalars(query.where(SnapshotRow.name == name) if name is not None else query))
-    launched = select(SweepRow.snapshot, SweepRow.name, SweepRow.id).order_by(SweepRow.created_at)
+    launched = select(SweepRow.snapshot, SweepRow.project, SweepRow.id).order_by(SweepRow.created_at)
     sweeps: dict[str, list[str]] = {}
     for snapshot, project, sweep in session.execute(launched):
         if caller.sees(project):

@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from halving.errors import InvalidInput, NotFound
 from halving.store.store import blob_name
 from server.answers import Known, answer, is_known
+from server.checkpoint_downloads import checkpoint_response
 from server.chosen_runs import checked_runs
 from server.errors import problem
 from server.identity.caller import Viewer
@@ -68,7 +69,7 @@ def blob(
     asked: Annotated[str, Header(alias="Range")] = "",
     known: Known = None,
 ) -> Response:
-    """The bytes of a medium, an artifact or a checkpoint of a run. Nothing in them runs in a browser."""
+    """The bytes of a medium, an artifact, a checkpoint of a run, or of a part of one. Nothing in them runs in a browser."""
     ((project, name),) = checked_runs(caller, [run])
     kind, file_name = named_blob(state.store, state.records, project, name, digest)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
@@ -88,6 +89,14 @@ def blob(
         return problem(416, f"the range {asked!r} is not accepted: there are {size} bytes", {"Content-Range": f"bytes */{size}"})
     headers |= {"Content-Length": str(end - first), "Content-Range": f"bytes {first}-{end - 1}/{size}"}
     return StreamingResponse(content, 206, headers)
+
+
+@router.get("/checkpoints/{digest}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+async def checkpoint(state: Shared, caller: Viewer, digest: Digest, run: Namer) -> Response:
+    """A checkpoint of a run as one file, however many processes wrote it: what ``torch.load`` reads, or JSON of one without torch."""
+    ((project, name),) = checked_runs(caller, [run])
+    kind, file_name = await state.store_threads.read(named_blob, state.store, state.records, project, name, digest)
+    return await checkpoint_response(state, digest, inert_headers(kind, file_name))
 
 
 @router.get("/blobs/{digest}/rows", response_class=Response, responses={200: {"content": {"application/json": {}}}})

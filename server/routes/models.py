@@ -1,27 +1,30 @@
 """The model registry: versions, the champion with an address to fetch it from, and changes of stage."""
 
+from collections.abc import Callable
 from datetime import datetime
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
-from halving.store.store import blob_name
 from resources.catalog import ModelVersionRow, RegisteredModelRow
 from resources.catalog.models import champion_of, models_of, versions_of
 from resources.features.registered_views import features_of
-from resources.registry.versions import archive, as_dict, promote
-from server.access.once import Once
+from resources.registry import stages
+from resources.registry.history import newest_events
+from resources.registry.verdicts import check_whole
+from resources.registry.versions import as_dict
+from server.access.once import Once, OneWrite
 from server.answers import Number, answer
+from server.checkpoint_downloads import checkpoint_response
 from server.checkpoint_links import checkpoint_link, linked_digest
 from server.identity.caller import Caller, Viewer
-from server.media.pieces import pieces
 from server.state import Shared
-from server.store_threads import reads_store
+from server.store_threads import reads_store, reads_store_and_writes
 
 router = APIRouter(prefix="/models", tags=["models"])
 signed = APIRouter(prefix="/signed", tags=["models"])
@@ -31,7 +34,7 @@ VersionName = Annotated[str, Path(description="A semantic version.", examples=["
 
 
 class Version(BaseModel):
-    """A version of a model, as ``halving models --json`` gives it."""
+    """A version of a model, as ``halving models list --json`` gives it."""
 
     model: str = Field(examples=["digits"])
     version: str = Field(examples=["1.0.0"])
@@ -49,6 +52,11 @@ class Version(BaseModel):
     description: str | None
     tags: dict[str, str]
     created_at: datetime
+    judged_against: str | None = Field(description="The champion's version that it was compared with.", examples=["1.0.0"])
+    gates: list[dict[str, Any]] = Field(
+        description="The verdicts of its gates, empty where none has judged it.",
+        examples=[[{"name": "finite_metrics", "passed": True, "reason": "every test metric is finite"}]],
+    )
     features: list[str] = Field(description="Of feature views, which it was trained with and is to be served.", examples=[["clicks@1:ctr"]])
 
 
@@ -106,6 +114,7 @@ def one_model(model: ModelName, state: Shared, caller: Viewer) -> Response:
 
 
 @router.get("/{model}/champion", response_model=Champion)
+@reads_store
 def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
     """The model's champion, with its schema and an address from which its checkpoint can be fetched for a quarter of an hour."""
     caller.check(model, f"model {model!r}")
@@ -120,18 +129,119 @@ def champion(model: ModelName, state: Shared, caller: Viewer) -> Response:
     return answer({**{name: getattr(row, name) for name in names}, "features": features, "url": url, "expires_at": expires_at})
 
 
-@router.post("/{model}/versions/{version}/promote", response_model=Version)
-def make_champion(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
-    """Make a version the champion and archive the one before. An archived version can become champion again: that is a rollback."""
+class Event(BaseModel):
+    """A change of a model: who, when, from what, to what, and why. Events are only ever added."""
+
+    id: int
+    version: str | None = Field(examples=["1.0.1"])
+    kind: str = Field(description="What was done.", examples=["promoted"])
+    actor: str = Field(description="Who did it: a token's or a user's name, or a sweep.", examples=["alice"])
+    at: datetime
+    before: str | None = Field(examples=["staging"])
+    after: str | None = Field(examples=["champion"])
+    note: str | None = Field(description="Why, in that person's words.")
+    report: str | None = Field(description="The digest of the report by which the version was judged.")
+    told: str = Field(description="The same in words.", examples=["1.0.1 promoted: staging → champion"])
+
+
+class History(BaseModel):
+    """The newest events of a model, or those before one of them, oldest first."""
+
+    model: str = Field(examples=["digits"])
+    events: list[Event]
+    earlier: int | None = Field(description="What to ask for as `before` for older events; null: there are none.", examples=[1200])
+
+
+@router.get("/{model}/history", response_model=History)
+def history(
+    model: ModelName,
+    state: Shared,
+    caller: Viewer,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="An event's id: only what is older. Without it the newest.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many events at most.")] = 100,
+) -> Response:
+    """What happened to a model, oldest first: who decided what, and why."""
     caller.check(model, f"model {model!r}")
-    return once(lambda session: (200, as_dict(session, promote(state.catalog, model, version, session))))
+    with state.catalog.read() as session:
+        if session.get(RegisteredModelRow, model) is None:
+            raise NotFound(_no_model(session, model, caller))
+        events, earlier = newest_events(session, model, before, limit)
+    return answer({"model": model, "events": events, "earlier": earlier})
+
+
+class Promotion(BaseModel):
+    """How a version is promoted."""
+
+    note: str | None = Field(default=None, max_length=10_000, description="Why; needed with force.")
+    force: bool = Field(default=False, description="Although its gates or people hold it back. It is written down.")
+
+
+class Decision(BaseModel):
+    """Why something is decided."""
+
+    note: str = Field(min_length=1, max_length=10_000, description="Why; it is written down.", examples=["better on night scenes"])
+
+
+class Note(BaseModel):
+    """Why, if it is to be said."""
+
+    note: str | None = Field(default=None, max_length=10_000, description="Why, which is written down.")
+
+
+@router.post("/{model}/versions/{version}/promote", response_model=Version)
+@reads_store_and_writes
+def make_champion(
+    model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once, body: Promotion | None = None
+) -> Response:
+    """Make a version the champion and archive the one before, if its gates, the champion of now and people let it."""
+    caller.check(model, f"model {model!r}")
+    asked = body or Promotion()
+    check_whole(state.store, state.catalog, model, version)
+    given: Any = {"actor": caller.actor, "note": asked.note, "force": asked.force}
+    return _changed(state, once, lambda session: stages.promote(state.catalog, model, version, **given, within=session))
+
+
+@router.post("/{model}/versions/{version}/approve", response_model=Version)
+@reads_store_and_writes
+def approve(model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Approve a version, in the name of the token. With the last approval that it needs it may become the champion."""
+    caller.check(model, f"model {model!r}")
+    check_whole(state.store, state.catalog, model, version)
+    given: Any = {"actor": caller.actor, "note": body.note}
+    return _changed(state, once, lambda session: stages.approve(state.catalog, model, version, **given, within=session))
+
+
+@router.post("/{model}/versions/{version}/reject", response_model=Version)
+def reject(model: ModelName, version: VersionName, body: Decision, state: Shared, caller: Viewer, once: Once) -> Response:
+    """Reject a version, in the name of the token: it is not promoted, unless by force."""
+    caller.check(model, f"model {model!r}")
+    given: Any = {"actor": caller.actor, "note": body.note}
+    return _changed(state, once, lambda session: stages.reject(state.catalog, model, version, **given, within=session))
+
+
+@router.post("/{model}/rollback", response_model=Version)
+def rollback(model: ModelName, state: Shared, caller: Viewer, once: Once, body: Note | None = None) -> Response:
+    """Go back to the champion before; again, and it goes back one more."""
+    caller.check(model, f"model {model!r}")
+    given: Any = {"actor": caller.actor, "note": body.note if body else None}
+    return _changed(state, once, lambda session: stages.rollback(state.catalog, model, **given, within=session))
 
 
 @router.post("/{model}/versions/{version}/archive", response_model=Version)
-def take_out_of_use(model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once) -> Response:
+def take_out_of_use(
+    model: ModelName, version: VersionName, state: Shared, caller: Viewer, once: Once, body: Note | None = None
+) -> Response:
     """Take a version out of use."""
     caller.check(model, f"model {model!r}")
-    return once(lambda session: (200, as_dict(session, archive(state.catalog, model, version, session))))
+    given: Any = {"actor": caller.actor, "note": body.note if body else None}
+    return _changed(state, once, lambda session: stages.archive(state.catalog, model, version, **given, within=session))
+
+
+def _changed(state: Shared, once: OneWrite, change: Callable[[Session], ModelVersionRow]) -> Response:
+    """Change a version in one transaction with its audit, then tell the store. Where that is away, the change stands."""
+    response = once(lambda session: (200, as_dict(session, change(session))))
+    state.publisher.publish()
+    return response
 
 
 def _as_dict(session: Session, model: RegisteredModelRow, rows: list[ModelVersionRow]) -> dict[str, Any]:
@@ -147,12 +257,10 @@ def _no_model(session: Session, model: str, caller: Caller) -> str:
 
 
 @signed.get("/{address}", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
-@reads_store
-def checkpoint(address: Annotated[str, Path(description="What the champion's ``url`` ends with.")], state: Shared) -> StreamingResponse:
-    """The bytes of a checkpoint, for who was given its address."""
+async def checkpoint(
+    address: Annotated[str, Path(description="What the champion's ``url`` ends with.")], state: Shared
+) -> StreamingResponse:
+    """A checkpoint as one file, for who was given its address."""
     digest = linked_digest(state, address)
-    with state.store.open_file(blob_name(digest)) as file:
-        size = file.size()
-    headers = {"Content-Length": str(size), "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
-    content = state.store_threads.stream(pieces(state.store, digest, 0, size))
-    return StreamingResponse(content, media_type="application/octet-stream", headers=headers)
+    headers = {"Content-Type": "application/octet-stream", "Content-Disposition": f'attachment; filename="{digest[7:23]}.ckpt"'}
+    return await checkpoint_response(state, digest, headers)

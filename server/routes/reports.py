@@ -1,8 +1,7 @@
 """Evaluation reports: their scores as data, and their pages as they were made."""
 
-from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
@@ -11,8 +10,8 @@ from sqlalchemy import select
 from halving.errors import NotFound
 from resources.catalog import ReportRow, SweepRow
 from resources.evaluation.report import load_report, report_path
+from resources.registry.gates.judge import judged_again
 from resources.registry.leaderboard import outcome_of
-from resources.registry.promotion import judge
 from server.answers import Number, answer
 from server.errors import without_root
 from server.identity.caller import Viewer
@@ -74,10 +73,10 @@ def list_reports(
 ) -> Response:
     """The newest reports first, with their scores."""
     names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
-    query = select(ReportRow, SweepRow.name).join(SweepRow, SweepRow.id == ReportRow.sweep)
+    query = select(ReportRow, SweepRow.project).join(SweepRow, SweepRow.id == ReportRow.sweep)
     query = query.order_by(ReportRow.created_at.desc(), ReportRow.sweep).limit(limit)
     with state.catalog.read() as session:
-        rows = session.execute(query if names is None else query.where(SweepRow.name.in_(names))).all()
+        rows = session.execute(query if names is None else query.where(SweepRow.project.in_(names))).all()
     fields = ("sweep", "created_at", "metrics", "digest")
     listed = [{**{name: getattr(row, name) for name in fields}, "project": name, "page": _page_of(row.sweep)} for row, name in rows]
     return answer({"reports": listed})
@@ -95,15 +94,23 @@ def one_report(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
 
 
 class Judged(BaseModel):
-    """A condition on promotion, and whether the winner meets it."""
+    """A gate, and what it says of the winner."""
 
-    name: str = Field(examples=["not_worse_than_champion"])
-    passed: bool
-    reason: str = Field(examples=["accuracy 0.9694 against 0.9610 of the champion digits 1.0.0, margin 0.01"])
+    name: str = Field(description="The gate's kind.", examples=["non_inferior"])
+    outcome: Literal["pass", "fail", "too little evidence"]
+    passed: bool = Field(description="Whether the outcome is pass.")
+    reason: str = Field(examples=["accuracy 0.9694 against 0.9610 of the champion digits 1.0.0 on the same 360 rows: …"])
+    about: str | None = Field(description="The metric, or what else was looked at.", examples=["accuracy"])
+    figure: Number | None = Field(description="What was measured; of comparisons the gain over the champion.", examples=[0.0083])
+    threshold: Number | None = Field(description="What the figure is held to.", examples=[-0.03])
+    low: Number | None = Field(description="Of the figure's interval at 95 %.")
+    high: Number | None = Field(description="Of the figure's interval at 95 %.")
+    needed: int | None = Field(description="With too little evidence: about how many rows of the test split would settle it.")
+    needed_seeds: int | None = Field(description="And how many seeds of both recipes would, where a final training has trained several.")
 
 
 class Gates(BaseModel):
-    """All conditions."""
+    """The verdicts of all gates."""
 
     gates: list[Judged]
 
@@ -111,13 +118,14 @@ class Gates(BaseModel):
 @router.get("/{sweep}/gates", response_model=Gates)
 @reads_store
 def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
-    """The gates that the sweep's winner had to pass to become a version, judged by its report."""
+    """What each gate says of the sweep's winner: by its report, and the lineage as it is now."""
     sweep_of(state, caller, sweep)
     if outcome_of(state.catalog, sweep)[0] is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     report = load_report(state.store, state.catalog, sweep)
-    judged = judge(state.store, report)
-    return answer({"gates": [{**asdict(gate), "reason": without_root(gate.reason, state.store.root)} for gate in judged]})
+    judged = judged_again(state.store, report.data) if report.data.get("gates") is not None else []
+    root = state.store.root
+    return answer({"gates": [{**one.as_dict(), "passed": one.passed, "reason": without_root(one.reason, root)} for one in judged]})
 
 
 @router.get("/{sweep}/page", response_class=Response, responses={200: {"content": {"text/html": {}}}})

@@ -115,7 +115,10 @@ def _from_index(state: State, project: str, run: str, error: StoreError | Busy) 
         return None
     reason = store_fault(error) if isinstance(error, StoreError) else str(error)
     return {
-        **{name: row[name] for name in ("id", "project", "run", "status", "started", "ended", "seconds", "attempt", "epoch", "seed")},
+        **{
+            name: row[name]
+            for name in ("id", "project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch", "seed")
+        },
         **values,
         "metrics": {key: {**value, "points": None} for key, value in values["metrics"].items()},
         "parent": {name: row[name] for name in ("sweep", "trial", "dataset", "snapshot") if row[name] is not None},

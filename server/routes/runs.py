@@ -50,6 +50,9 @@ class Run(BaseModel):
     status: str = Field(
         description="finished, failed, paused, crashed, running, unfinished, or what the script chose.", examples=["finished"]
     )
+    lifecycle: str = Field(
+        description="active, archived or deleted; a filter that does not name it chooses active runs.", examples=["active"]
+    )
     started: datetime
     ended: datetime | None = Field(description="When the newest attempt ended.")
     seconds: float | None = Field(description="Time of all attempts together; of a running one, until something was last read of it.")

@@ -13,6 +13,7 @@ from resources.datasets.snapshots import snapshot_for
 from resources.execution.concurrency import concurrency_of
 from resources.execution.external_loops import check_study
 from resources.scheduling import intents
+from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -70,8 +71,10 @@ def launch(
     A spec with a `snapshot` needs no `dataset`, and with `driver=api` it needs no `trainable`. With that driver, a `snapshot` and no
     `predictor` nothing is left for Dagster to do, and the study is open at once.
     """
-    if isinstance(name := spec.get("name"), str):  # what is no name is refused below
-        caller.check(name)
+    # Its runs go to its project, and its winner to the model of its name. What is no name is refused below.
+    for name in (spec.get("name"), spec.get("project")):
+        if isinstance(name, str):
+            caller.check(name)
     if stored := once.stored():
         return stored
     checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
@@ -85,7 +88,8 @@ def launch(
         concurrency_of(checked)
     else:
         check_study(checked)
-    here = driver == "api" and checked.snapshot is not None and checked.predictor is None
+    check_gpu_hours(state.catalog, checked, anew=True)
+    here = driver == "api" and checked.snapshot is not None and checked.judged_by is None
     # Before the transaction, too: within it a second connection would be waited for while this one is held.
     snapshot = snapshot_for(state.store, state.catalog, checked).digest if here else ""
     sources = warm_start_sources(state.catalog, checked, caller.projects) if here else []
@@ -141,7 +145,7 @@ def _intent_of(state: State, caller: Caller, intent: str) -> IntentRow:
         return intents.find(state.catalog, intent)
     with state.catalog.read() as session:
         row = session.get(IntentRow, intent)
-    caller.check(row.payload["spec"]["name"] if row else None, f"intent {intent!r}")
+    caller.check(intents.project_of(row) if row else None, f"intent {intent!r}")
     assert row is not None
     return row
 

@@ -11,12 +11,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
+from resources.analysis.costs.prices import load_prices
+from resources.analysis.costs.questions import sweep_cost
 from resources.analysis.summary import summarize
 from resources.analysis.sweep_list import list_sweeps
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_list import trials_of
 from resources.catalog import IntentRow, SweepRow, TrialRow
-from resources.registry.leaderboard import outcome_of
+from resources.registry.leaderboard import final_scores_of, outcome_of
 from resources.registry.versions import as_dict
 from resources.scheduling import intents
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep
@@ -37,9 +39,12 @@ class Study(BaseModel):
     """A sweep in one line."""
 
     id: str = Field(examples=["digits-7f3a"])
-    name: str = Field(description="That of its spec, which is also its project and its model.", examples=["digits"])
+    name: str = Field(description="That of its spec, which is also its model.", examples=["digits"])
+    project: str = Field(description="Whose share it uses; its runs are of this project.", examples=["digits"])
+    priority: int = Field(description="Among the sweeps of its project those with a higher one come first.", examples=[0])
     status: str = Field(
-        description="searching, evaluating, finished, rejected or failed; of one that is not open waiting, launched, failed or canceled.",
+        description="searching, evaluating, finished, rejected (a gate failed), held (a gate had too little evidence) or failed; of one "
+        "that is not open waiting, launched, failed or canceled.",
         examples=["searching"],
     )
     control: str = Field(description="What its user has asked for: run, pause or stop.", examples=["run"])
@@ -51,7 +56,9 @@ class Study(BaseModel):
     trials: int | None = Field(description="How many it may start.", examples=[27])
     counts: dict[str, int] = Field(description="How many trials are in each status.", examples=[{"completed": 3, "paused": 24}])
     problem: str | None = Field(description="Why its spec cannot be read; objective, direction, best and trials are null then.")
-    waiting: str | None = Field(description="Why it is not open yet, or never was; null: it is open.")
+    waiting: str | None = Field(
+        description="Why it is not open yet, or never was; of an open one why none of its trials is started: a quota, or others' shares."
+    )
 
 
 class Studies(BaseModel):
@@ -73,12 +80,12 @@ class Controlled(BaseModel):
 def list_studies(
     state: Shared,
     caller: Viewer,
-    project: Annotated[str | None, Query(description="Only sweeps of this name.", examples=["digits"])] = None,
+    project: Annotated[str | None, Query(description="Only sweeps of this project.", examples=["digits"])] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> Response:
     """The newest sweeps first, those that are not open yet among them."""
     names = [project] if project is not None else None if caller.projects is None else sorted(caller.projects)
-    return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, names=names, limit=limit)]})
+    return answer({"studies": [line.as_dict() for line in list_sweeps(state.catalog, projects=names, limit=limit)]})
 
 
 @router.get("/{study}", response_model=dict[str, Any], responses=NOT_MODIFIED)
@@ -86,15 +93,18 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     """A sweep with its trials.
 
     The fields of ``halving leaderboard --json`` (``standings``, ``rungs``, ``failed``, ``waiting``, ``epochs_trained``…), and ``id``,
-    ``name``, ``created_at``, ``finished_at``, ``snapshot``, ``commit``, ``driver``, ``spec``;
+    ``name``, ``project``, ``priority``, ``created_at``, ``finished_at``, ``snapshot``, ``commit``, ``driver``, ``spec``;
     ``trials``, each with ``number``, ``key``, ``status``, ``params``, ``waiting`` (why it does not train now), ``objective``, ``metrics``,
-    ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``;
+    ``epochs``, ``rung``, ``seconds``, ``attempts``, ``error``, and ``final``, the number of its seed if it is of the final training, else
+    null; ``final``, the trials of the final training, ``final_seeds``, how many there are to be, and ``final_scores``, what the report says
+    of them: ``seeds`` with their ``metrics``, ``mean``, ``std``, ``promotable`` (the median's key), ``missing``; null before there is one;
     ``report``, the scores on the test split and when it was made, or null; ``model``, the version of its winner, or null;
-    ``timeline``: its ``attempts`` and ``milestones``; ``problem``, why external loops that ask this server get no trial (the sampler
-    fails), or null; ``intent``: null.
+    ``cost``: ``cost`` in ``currency`` by the prices of ``prices_of``, ``gpu_hours``, ``saved``, ``lost``, ``evaluation``, ``purposes``, and
+    all of it as ``text``; ``timeline``: its ``attempts`` and ``milestones``; ``problem``, why external loops that ask this server get no
+    trial (the sampler fails), or null; ``intent``: null.
 
-    One that is not open yet, or never will be, has ``id``, ``name``, ``status`` (waiting, launched, failed, canceled), ``created_at``,
-    ``driver``, ``spec`` and ``intent``: what has become of the request for it, and why it waits.
+    One that is not open yet, or never will be, has ``id``, ``name``, ``project``, ``status`` (waiting, launched, failed, canceled),
+    ``created_at``, ``driver``, ``spec`` and ``intent``: what has become of the request for it, and why it waits.
 
     Asked again with ``If-None-Match`` it answers 304 as long as nothing of it has changed.
     """
@@ -109,13 +119,15 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     report, version = outcome_of(state.catalog, study)
     with state.catalog.read() as session:
         model = as_dict(session, version) if version else None
-    copied = ("id", "name", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
+    copied = ("id", "name", "project", "priority", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
     return answer(
         {
             **summary.as_dict(),
             **{name: getattr(row, name) for name in copied},
             "saved": summary.saved,
+            "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
             "problem": state.loops.problem(study),
+            "final_scores": final_scores_of(state.store, report) if summary.final_seeds else None,
             "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
             "model": model,
@@ -180,7 +192,7 @@ def sweep_of(state: State, caller: Caller, study: str) -> SweepRow:
         row = session.get(SweepRow, study)
         if row is None and caller.projects is None:
             return state.catalog.sweep(session, study)  # raises, and names the newest ones
-    caller.check(row.name if row else None, f"sweep {study!r}")
+    caller.check(row.project if row else None, f"sweep {study!r}")
     assert row is not None
     return row
 
@@ -191,7 +203,7 @@ def _study_of(state: State, caller: Caller, study: str) -> SweepRow | IntentRow:
         return sweep_of(state, caller, study)
     except NotFound:
         intent = intents.of_sweep(state.catalog, study)
-        if intent is None or not caller.sees(intent.payload["spec"]["name"]):
+        if intent is None or not caller.sees(intents.project_of(intent)):
             raise
         return intent if intent.status != intents.DONE else sweep_of(state, caller, study)  # it was opened between the two looks
 
@@ -218,6 +230,7 @@ def _asked_for(state: State, intent: IntentRow) -> dict[str, Any]:
     return {
         "id": intent.sweep,
         "name": intent.payload["spec"]["name"],
+        "project": intents.project_of(intent),
         "status": intent.status,
         "created_at": intent.created_at,
         "driver": intent.payload["driver"],
@@ -232,7 +245,7 @@ def _tag(state: State, row: SweepRow) -> str:
     with state.catalog.read() as session:
         trials = session.execute(running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(TrialRow.number)).all()
     report, version = outcome_of(state.catalog, row.id)
-    controls = (row.status, row.control, row.max_trials, state.loops.problem(row.id))
+    controls = (row.status, row.control, row.held_back, row.max_trials, state.loops.problem(row.id))
     counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 

@@ -12,6 +12,7 @@ from resources.analysis.training_run import training_run
 from resources.datasets.known_snapshots import find_snapshot, usable
 from resources.execution.concurrency import concurrency_of
 from resources.scheduling import intents
+from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
@@ -49,6 +50,9 @@ class NewRun(BaseModel):
     resources: dict[str, Any] = Field(
         default={}, description="What it needs, as `resources` in a sweep's spec.", examples=[{"cpus": 2, "memory": "4Gi"}]
     )
+    elastic: dict[str, Any] | None = Field(
+        default=None, description="With how few nodes it may go on, as `elastic` in a sweep's spec.", examples=[{"min_nodes": 1}]
+    )
     seed: int = Field(default=0, ge=0, description="The run's seed follows from it.")
     max_retries: int = Field(default=2, ge=0, description="How many times a crashed training is resumed from its checkpoint.")
 
@@ -76,7 +80,7 @@ def start(body: NewRun, state: Shared, caller: Viewer, once: Once) -> Response:
     with state.catalog.read() as session:
         among = seen_snapshots(session, caller)
     snapshot = usable(find_snapshot(state.catalog, body.dataset, among), "dataset")
-    return _start(spec_of(snapshot, objective=objective, **given), caller, once)
+    return _start(spec_of(snapshot, objective=objective, **given), state, caller, once)
 
 
 @router.get("/{project}/{run}", response_model=dict[str, Any])
@@ -86,6 +90,7 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
 
     ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
     ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints`` (or why they are ``unavailable``),
+    ``time_spent`` (percent ``computing``, ``data_wait``, ``collectives``, ``saves``, ``gpu``; its ``straggler``; a ``warning``),
     ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can be canceled: a larger sweep decides about its trials).
     """
     caller.check(project)
@@ -126,22 +131,23 @@ def restore(
     caller.check(project)
     if stored := once.stored():
         return stored
-    return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), caller, once)
+    return _start(spec_of_restored(state.catalog, state.store, project, run, epoch, epochs), state, caller, once)
 
 
-def _start(spec: SweepSpec, caller: Caller, once: Once) -> Response:
+def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Response:
     concurrency_of(spec)
+    check_gpu_hours(state.catalog, spec, anew=True)
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(session, spec, kind="training-run", driver="sensors", actor=caller.actor)
         run = first_run(row.sweep)
         return 202, {
-            "run_id": f"{spec.name}/{run}",
-            "project": spec.name,
+            "run_id": f"{spec.project}/{run}",
+            "project": spec.project,
             "run": run,
             "intent": row.id,
             "status": row.status,
-            "url": _url(spec.name, run),
+            "url": _url(spec.project, run),
             "intent_url": f"/api/v1/hpo/studies/intents/{row.id}",
         }
 

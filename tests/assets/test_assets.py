@@ -11,15 +11,21 @@ from assets.datasets import dataset_snapshot, materialized_snapshot
 from assets.reports import evaluation_report
 from assets.sweeps import materialized_sweep
 from assets.sweeps import sweep as sweep_asset
-from assets.trials import trial
+from assets.trials import materialized_rung, trial
 from halving import Dataset
+from halving.records.run_record import RunRecords
 from resources.backend import Backend
-from resources.catalog import ModelVersionRow
+from resources.catalog import AttemptRow, ModelVersionRow, RungResultRow, SweepRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
+from resources.evaluation.report import load_report
+from resources.execution.held_gpus import HeldGpus
+from resources.execution.machine import visible_gpus
 from resources.execution.worker import TrialRunner, work
+from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.gates import KINDS
 
 Spec = Callable[..., SweepSpec]
 ALL = [dataset_snapshot, sweep_asset, trial, evaluation_report, promoted_checkpoint]
@@ -107,15 +113,22 @@ def test_a_failed_gate_blocks_the_checkpoint_and_rejects_the_sweep(
     backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
 ) -> None:
     first = opened(backend, small_spec(max_trials=3), instance, searched=True)
-    assert materialize(backend, instance, CONCLUDE, first.id).success
+    concluded = materialize(backend, instance, CONCLUDE, first.id)
+    assert concluded.success
+    made = [concluded.asset_materializations_for_node(name)[-1].metadata["cost"].value for name in CONCLUDE.split()]
+    (observed,) = instance.fetch_observations(dg.AssetKey("sweep"), limit=1).records
+    assert [observed.asset_observation.metadata["cost"].value] * 2 == made
+    report = load_report(backend.store, backend.catalog, first.id).data["cost"]
+    assert report["cost"] == pytest.approx(report["evaluation"] + sum(line["cost"] for line in report["purposes"]))
+    assert made[0] == report["cost"] > report["evaluation"] > 0
     worse = opened(backend, small_spec(max_trials=3, predictor="tests.trainables:predict_badly"), instance, searched=True)
     result = materialize(backend, instance, CONCLUDE, worse.id)
     assert not result.success
-    assert [check.passed for check in result.get_asset_check_evaluations()] == [True, True, True, False]
+    assert [check.check_name for check in result.get_asset_check_evaluations() if not check.passed] == ["non_inferior"]
     assert result.asset_materializations_for_node("promoted_checkpoint") == []
     assert (status(backend, worse.id), versions(backend)) == ("rejected", ["1.0.0 champion"])
     again = materialize(backend, instance, "promoted_checkpoint", worse.id)
-    assert "was not promoted: not_worse_than_champion: accuracy" in said(again)
+    assert "was not promoted: non_inferior: accuracy" in said(again)
     assert versions(backend) == ["1.0.0 champion"]
 
 
@@ -128,10 +141,11 @@ def test_a_report_made_again_for_a_new_champion_is_shown_with_the_gate_that_fail
     better = opened(backend, small_spec(max_trials=3), instance, searched=True)
     assert materialize(backend, instance, CONCLUDE, better.id).success
     result = materialize(backend, instance, "promoted_checkpoint", worse.id)
-    assert "was not promoted: not_worse_than_champion: accuracy" in said(result)
+    assert "was not promoted: non_inferior: accuracy" in said(result)
     logged = instance.get_records_for_run(result.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION).records
     shown = [record.event_log_entry.dagster_event.asset_check_evaluation_data for record in logged]
-    assert [(check.partition, check.passed) for check in shown] == [(worse.id, True)] * 3 + [(worse.id, False)]
+    assert {check.partition for check in shown} == {worse.id}
+    assert {check.check_name: check.passed for check in shown} == {name: name != "non_inferior" for name in KINDS}
     newest = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=1).records[0]
     assert newest.partition_key == worse.id
     assert newest.asset_materialization.metadata["champion"].value == "1.0.0"
@@ -157,15 +171,32 @@ def test_a_checkpoint_without_a_report_is_refused(backend: Backend, small_spec: 
 
 
 @pytest.mark.slow
-def test_a_trial_that_was_handed_out_runs_and_leaves_one_materialization_for_each_rung(
-    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance
+def test_a_trial_that_was_handed_out_runs_on_gpus_of_its_own_and_leaves_one_materialization_for_each_rung(
+    backend: Backend, small_spec: Spec, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scheduler = opened(backend, small_spec(max_trials=1), instance, searched=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f1c,MIG-77aa")
+    scheduler = opened(backend, small_spec(max_trials=2, resources={"gpus": 1}), instance, searched=False)
     scheduler.next_work(None)
+    another = scheduler.next_work(None)
+    assert isinstance(another, Assignment)
+    assert HeldGpus(backend.catalog, visible_gpus()).take(another, 1) == ["GPU-8f1c"]
     result = materialize(backend, instance, "trial", f"{scheduler.id}.0000")
     assert result.success
     (made,) = result.asset_materializations_for_node("trial")
     assert (made.partition, made.metadata["rung"].value, made.metadata["decision"].value) == (f"{scheduler.id}.0000", 0, "paused")
+    assert made.metadata["gpu_seconds"].value > 0
+    recorded = RunRecords(backend.store, "small", f"{scheduler.id}.0000").read()["provenance"]["hardware"]
+    assert recorded["visible_gpus"]["CUDA_VISIBLE_DEVICES"] == "MIG-77aa"
+    assert HeldGpus(backend.catalog, ["GPU-8f1c", "MIG-77aa"]).free() == 1, "it is given back"
+
+
+def test_gpu_seconds_of_a_rung_are_those_of_the_nodes_and_gpus_that_trained_it(small_spec: Spec) -> None:
+    spec = small_spec(resources={"gpus": 4, "nodes": 2}, image="train")
+    sweep = SweepRow(id="small-1", spec_digest="d", snapshot="s")
+    result = RungResultRow(trial=0, rung=0, epochs=1, value=0.5, seconds=2.5, decision="complete", attempt=1)
+    for nodes, expected in ((2, 20.0), (1, 10.0)):  # the second is of a gang that shrank
+        made = materialized_rung(sweep, spec, TrialRow(params={}), AttemptRow(nodes=nodes, gpus=4, cpus=1.0), result, "page")
+        assert made.event().metadata["gpu_seconds"].value == expected
 
 
 def test_a_trial_that_nobody_asked_for_is_refused(backend: Backend, small_spec: Spec, instance: dg.DagsterInstance) -> None:

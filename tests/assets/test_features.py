@@ -10,7 +10,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from assets.datasets import materialized_snapshot
+from assets.datasets import materialized_snapshot, snapshots_below
 from assets.features import asset_key, feature_assets
 from halving import Dataset
 from halving.features import OnlineFeatures
@@ -159,3 +159,16 @@ def test_this_projects_view_is_in_the_definitions_with_its_days() -> None:
     assert isinstance(view.partitions_def, dg.DailyPartitionsDefinition)
     assert view.partitions_def.start.date() == date(2026, 3, 1)
     assert graph.get(dg.AssetKey("online_features")).parent_keys == {view.key}
+    assert graph.get(dg.AssetKey("dataset_snapshot")).parent_keys == {view.key}, "sweeps/clicks.yaml joins its features"
+
+
+def test_a_snapshot_is_below_the_views_that_specs_join_and_no_others(folder: Path, tmp_path: Path) -> None:
+    define(folder)
+    assets = define(folder, name="unused")
+    for name, spec in {"a": {"dataset": {"features": ["visits@1:pages", "gone@1:ctr"]}}, "b": {"dataset": 3}, "c": "}", "d": {}}.items():
+        (tmp_path / f"{name}.yaml").write_text(spec if isinstance(spec, str) else json.dumps(spec))
+    snapshots = snapshots_below(assets, tmp_path)
+    graph = dg.Definitions(assets=[*assets, snapshots], resources={"backend": Backend()}).resolve_asset_graph()
+    view = dg.AssetKey(["feature_view", "visits_v1"])
+    assert graph.get(snapshots.key).parent_keys == {view}
+    assert isinstance(graph.get_partition_mapping(snapshots.key, view), dg.AllPartitionMapping), "any days may be in it"

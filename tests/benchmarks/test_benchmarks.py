@@ -13,6 +13,7 @@ import pytest
 from benchmarks import mlflow_server, report
 from benchmarks.__main__ import main
 from benchmarks.machine import CHECKOUT, ChildFailed, in_child
+from benchmarks.peers.features_harness import look_up
 from benchmarks.peers.harness import percentiles
 from benchmarks.peers.installs import environment
 from benchmarks.results import Part, Table, Target, load, number, spread
@@ -76,6 +77,23 @@ def test_percentiles_are_those_of_the_calls_in_microseconds() -> None:
     # What reading the clock takes is subtracted: some ten nanoseconds.
     assert [round(found[name] / 1000) for name in ("p50", "p99", "p99.9", "max")] == [501, 991, 1000, 1000]
     assert found["max"] < 1_000_000
+
+
+@pytest.mark.slow
+def test_the_seconds_of_a_process_are_counted_from_its_start() -> None:
+    began = time.perf_counter()
+    found = in_child("benchmarks.peers.features_harness:used")
+    tick = 1 / os.sysconf("SC_CLK_TCK")
+    assert found["cpu"] / 2 < found["wall"] < time.perf_counter() - began + 2 * tick
+
+
+def test_a_lookup_that_is_answered_wrongly_is_counted() -> None:
+    def cities(found: object) -> list[str]:
+        entities = found if isinstance(found, list) else [found]
+        return [f"city {entity['user'] % 1000 if entity['user'] else 'none'}" for entity in entities]
+
+    assert look_up(dict, list, cities, 1_000_000, 10)["missing"] == 0
+    assert look_up(dict, list, cities, 1, 10)["missing"] == 10 + 20
 
 
 def test_a_segment_that_is_written_directly_is_one_that_the_sdk_reads(tmp_path: Path) -> None:

@@ -1,23 +1,39 @@
 """A quick run of each part of the benchmarks, as ``python -m benchmarks PART --quick`` does: it measures and loses nothing."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import PARTS, main
 from benchmarks.results import load
+from tests.benchmarks.preloaded import EVERYTHING, METRICS, Preloaded
 
 SERVED = {"outage", "objects", "decisions", "catalog", "driver", "dagster"}  # by S3 or Postgres
+IN_A_BROWSER = {"page", "pages"}
 ZERO = {"points lost", "lost points", "points twice", "twice", "missing", "different"}  # columns
 
 
 def marked(part: str) -> object:
-    return pytest.param(part, marks=pytest.mark.service if part in SERVED else ())
+    return pytest.param(part, marks=[pytest.mark.service] if part in SERVED else [])
+
+
+@pytest.fixture(scope="module")
+def preloaded() -> Iterator[dict[bool, Preloaded]]:
+    """What the processes of parts are forked from, whether these are in a browser; begun by the first that is needed."""
+    both = {True: Preloaded(METRICS), False: Preloaded(EVERYTHING)}
+    yield both
+    for each in both.values():
+        each.stop()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [marked(part) for part in PARTS if part != "cluster"])
-def test_a_quick_run_of_a_part_measures_all_of_it_and_loses_nothing(part: str, tmp_path: Path) -> None:
+def test_a_quick_run_of_a_part_measures_all_of_it_and_loses_nothing(
+    part: str, preloaded: dict[bool, Preloaded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # which is a process for each call
+    preloaded[part in IN_A_BROWSER].replace(monkeypatch)
     page, folder = tmp_path / "page.md", tmp_path / "bench"
     assert main([part, "--quick", "--folder", str(folder), "--out", str(page)]) == 0, page.read_text()
     assert f"`python -m benchmarks {part}`" in page.read_text()

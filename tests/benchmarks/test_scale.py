@@ -41,6 +41,7 @@ class Twos(ten_thousand.Measured):
         self._instead = {
             "M points/s": 1.0,
             "KB kept": 10.0,
+            "attempts/s": 3.0,
             "1": 5.0,
         } | instead
 
@@ -77,12 +78,23 @@ def test_what_dagster_writes_and_keeps_is_counted_as_it_is_configured_in_product
     assert found["ended_jobs"] == pytest.approx(ended_for * 10_000 / 900)
 
 
-def test_a_month_is_the_sum_of_its_rows_with_the_checkpoints_that_nobody_deletes() -> None:
+def test_a_month_is_the_sum_of_its_rows_with_the_checkpoints_that_the_shipped_policy_keeps() -> None:
     found = ten_thousand.figures(Twos())
     rows = [found[name] for name in found if name.startswith("dollars_")]
     assert found["dollars"] == pytest.approx(sum(rows))
-    assert found["ended_tb_month"] == pytest.approx(found["attempts"] * ten_thousand.MONTH * ten_thousand.CHECKPOINT_GB / 1000)
+    kept = yaml.safe_load((CHECKOUT / "resources/retention/default.yaml").read_text())["checkpoints"]
+    day = found["attempts"] * 86_400 * ten_thousand.CHECKPOINT_GB / 1000
+    assert found["ended_tb"] == pytest.approx(day * kept["days"])
+    assert found["best_tb_month"] == pytest.approx(day * 730 / 24 * kept["top_k"] / ten_thousand.SWEEP)
+    assert found["undeleted_tb_month"] == pytest.approx(day * 730 / 24)
     assert all(price.source for price in ten_thousand.PRICES.values())
+
+
+def test_workers_for_all_attempts_are_told_and_a_compaction_that_falls_behind_stops_the_page() -> None:
+    found = ten_thousand.figures(Twos())
+    assert found["compaction_workers"] == 15  # 4 for 3 attempts a second, of 11.1
+    with pytest.raises(ten_thousand.Contradicted, match="keep up with 10,000 ended attempts an hour"):
+        ten_thousand.figures(Twos(**{"attempts/s": 2.7}))
 
 
 def test_a_sentence_of_the_page_that_the_figures_contradict_stops_it() -> None:

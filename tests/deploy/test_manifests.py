@@ -14,9 +14,11 @@ import yaml
 from dagster._config import validate_config
 from dagster._core.instance.ref import InstanceRef
 from dagster_k8s import K8sRunLauncher
-from dagster_postgres.storage import DagsterPostgresStorage
 
+from pipelines.postgres_storage import PooledPostgresStorage
 from resources.execution.kubernetes.cluster_config import ClusterConfig
+from resources.execution.kubernetes.gang_manifests import GANG_LABEL, gang_policies
+from resources.execution.kubernetes.pod_manifests import POD_OF_TRIAL
 from server.settings import Settings
 from server.state import CATALOG_PATIENCE
 from tests.backends import CHECKOUT
@@ -164,6 +166,23 @@ def test_what_trains_reaches_neither_the_webserver_nor_the_code_location(manifes
 
 @pytest.mark.slow
 @_KUBECTL
+def test_what_trains_takes_no_connection_but_those_of_its_own_gang(manifests: list[dict[str, Any]]) -> None:
+    policies = {item["metadata"]["name"]: item["spec"] for item in manifests if item["kind"] == "NetworkPolicy"}
+    assert policies["trials"] == {"podSelector": {"matchLabels": POD_OF_TRIAL}, "policyTypes": ["Ingress"]}
+    (workers,) = policies["workers"]["podSelector"]["matchExpressions"]
+    assert (workers["operator"], set(workers["values"])) == ("In", {"run_worker", "step_worker"})
+    assert "ingress" not in policies["workers"]
+    worker = {"app.kubernetes.io/component": "step_worker", "job-name": "j", "controller-uid": "u"}
+    among, store = [policy["spec"] for policy in gang_policies("halving-a-0001-a1", 4711, None, worker)]
+    own, other, single = {GANG_LABEL: "halving-a-0001-a1"}, {GANG_LABEL: "halving-a-0002-a1"}, {"halving/trial": "a.0003"}
+    for policy in (among, store):
+        assert [_admits(policy, labels) for labels in (own, other, single, worker)] == [True, False, False, False]
+    assert among["podSelector"]["matchLabels"] == own
+    assert (store["podSelector"]["matchLabels"], store["ingress"][0]["ports"]) == (worker, [{"protocol": "TCP", "port": 4711}])
+
+
+@pytest.mark.slow
+@_KUBECTL
 def test_the_patches_that_the_documentation_shows_are_accepted(tmp_path: Path) -> None:
     folder = tmp_path / "kubernetes"
     shutil.copytree(KUBERNETES, folder)
@@ -209,7 +228,7 @@ def test_what_a_pod_names_exists_or_is_a_secret_that_the_user_makes(manifests: l
 def test_dagster_accepts_the_instance() -> None:
     # Loaded as Dagster does, but for what needs a server to connect to, whose own schema is asked instead.
     reference = InstanceRef.from_dir(str(KUBERNETES / "base"))
-    for part, kind in ((reference.run_launcher_data, K8sRunLauncher), (reference.storage_data, DagsterPostgresStorage)):
+    for part, kind in ((reference.run_launcher_data, K8sRunLauncher), (reference.storage_data, PooledPostgresStorage)):
         assert part is not None
         assert part.class_name == kind.__name__
         assert validate_config(kind.config_type(), yaml.safe_load(part.config_yaml)).success
@@ -265,7 +284,8 @@ def _admits(policy: dict[str, Any], labels: dict[str, str]) -> bool:
     """Whether a network policy of ours lets pods with these labels in."""
     (ingress,) = policy["ingress"]
     return any(
-        all(_matches(labels, one) for one in source["podSelector"]["matchExpressions"])
+        source["podSelector"].get("matchLabels", {}).items() <= labels.items()
+        and all(_matches(labels, one) for one in source["podSelector"].get("matchExpressions", []))
         for source in ingress["from"]
         if "podSelector" in source
     )

@@ -1,13 +1,18 @@
 """Tests on a real cluster, whichever KUBECONFIG points at; without one they are skipped, with the reason."""
 
+import fcntl
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from resources.execution.kubernetes import api
 from tests.backends import *  # noqa: F403
 from tests.deploy import kubectl
+from tests.kubernetes.services import SESSION, address_for_pods, keep_bridge
 from tests.postgres import INSTALLED
 
 _HERE = Path(__file__).parent
@@ -21,13 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # They wait for pods most of the time: one of xdist's workers takes those of the installation, another the others.
             if not item.get_closest_marker("xdist_group"):
                 item.add_marker(pytest.mark.xdist_group(item.path.parent.name))
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(900, func_only=True))  # not while it waits for the GPUs
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> None:
     if reason := unusable():
         pytest.skip(reason)
+    keep_bridge(address_for_pods(api.core_api()))
+
+
+@pytest.fixture
+def gpus() -> Iterator[None]:
+    """The cluster's GPUs for one test: those in which others of xdist's workers want them, too, wait for its end."""
+    with (Path(tempfile.gettempdir()) / f"halving-gpus-{'-'.join(SESSION.values())}").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
 
 
 def unusable() -> str | None:

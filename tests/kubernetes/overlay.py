@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ IMAGE = "localhost/python:3.11"  # without our code in it: the node is this mach
 _TRAINABLES_AT = "/trainables"
 _TRAINABLES = {"trainables.py": "tests/trainables.py", "kubernetes-trainables.py": "tests/kubernetes/trainables.py"}  # key to path
 _DEPLOYMENTS = ("code-location", "daemon", "webserver", "server")
+_IMPORTED = (
+    *("dagster._cli", "dagster._daemon.cli", "dagster_webserver.cli", "pipelines.definitions", "tests.kubernetes.trainables"),
+    *("dagster_aws.s3.compute_log_manager", "dagster_k8s.launcher", "dagster_k8s.executor", "pipelines.postgres_storage"),
+    *("halving.trial_process.main", "halving.trial_process.preload"),
+)
 _ASLEEP = {"server"}  # a test that asks it wakes it: until then the node's memory is for trials
 
 
@@ -61,6 +67,17 @@ class Image:
             return [{"name": "trainables", "mountPath": _TRAINABLES_AT}]
         hidden = [{"name": "root", "mountPath": "/root"}] if self._hidden else []
         return [*hidden, *({"name": f"host-{n}", "mountPath": str(folder), "readOnly": True} for n, folder in enumerate(self._folders))]
+
+    def prepare(self) -> None:
+        """Compile what each pod of the deployment imports, once: pods cannot write bytecode to what is mounted."""
+        if not self.own:
+            write_bytecode(*_IMPORTED)
+
+
+def write_bytecode(*modules: str) -> None:
+    """Import modules in a process of its own, which leaves their bytecode, and that of what they import, beside them."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([sys.executable, "-c", f"import {', '.join(modules)}"], check=True, cwd=CHECKOUT, env=env)
 
 
 def write_overlay(folder: Path, *, namespace: str, settings: dict[str, str], cluster: dict[str, Any], image: Image | None = None) -> None:

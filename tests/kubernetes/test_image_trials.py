@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -11,17 +12,25 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import NetworkingV1Api
 from sqlalchemy import select
 
+from halving.errors import NotFound
+from halving.query.runs import read_run
+from halving.rerun.execution import TrialRequest
+from halving.rerun.pods import PodRerun
+from halving.rerun.rerun import Options, rerun
 from resources.backend import Backend
 from resources.catalog import AttemptRow, TrialRow
 from resources.execution import watches
 from resources.execution.kubernetes import api
+from resources.execution.kubernetes.rerun_pod import rerun_pods
 from resources.scheduling import leases
 from resources.scheduling.sweeps import pause_sweep, resume_sweep
 from resources.sweep_spec import SweepSpec
@@ -47,6 +56,15 @@ def train(run):
         run.log({"train/loss": 1 / epoch}, step=epoch)
         run.report(score=run.params["x"] * (1 - 0.5**epoch))
         run.save(seen=seen)
+
+
+def train_arrays(run):
+    import numpy as np
+    weights = run.restore(weights=np.zeros(3))["weights"]
+    for epoch in run.epochs():
+        weights = weights + run.params["x"] / epoch
+        run.report(score=float(weights.sum()))
+        run.save(weights=weights)
 
 
 def train_slowly(run):
@@ -105,8 +123,7 @@ class Site:
         self.keys = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": self.store_key}
         self.settings = {"AWS_ENDPOINT_URL": self.s3.url, "AWS_DEFAULT_REGION": "us-east-1"}
         self.image = os.environ.get("HALVING_TEST_SDK_IMAGE") or IMAGE
-        metadata = {"name": self.namespace, "labels": SESSION}
-        self.core.create_namespace({"metadata": metadata})
+        self.core.create_namespace({"metadata": {"name": self.namespace, "labels": SESSION}})
         self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
         self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": {"in_image.py": TRAINABLE}})
         wait_for(lambda: self.core.list_namespaced_service_account(self.namespace).items, 60, "the namespace's service account")
@@ -119,9 +136,9 @@ class Site:
             "volumes": [{"name": "trainable", "configMap": {"name": "trainable"}}],
             "volume_mounts": [{"name": "trainable", "mountPath": "/trainable"}],
         }
-        if self.image == IMAGE:  # without our code: the node is this machine
+        if self.image == IMAGE and "volumes" not in changes:  # without our code: the node is this machine
             pods["env"]["PYTHONPATH"] = "/trainable:/sdk"
-            pods["volumes"].append({"name": "sdk", "hostPath": {"path": str(self._sdk())}})
+            pods["volumes"].append({"name": "sdk", "hostPath": {"path": str(self.sdk())}})
             pods["volume_mounts"].append({"name": "sdk", "mountPath": "/sdk", "readOnly": True})
         path = self._folder / f"cluster-{secrets.token_hex(3)}.yaml"
         path.write_text(yaml.safe_dump({"trial_pods": pods | changes}))
@@ -131,18 +148,26 @@ class Site:
         found: list[Any] = self.core.list_namespaced_pod(self.namespace).items
         return found
 
+    def policies(self) -> list[Any]:
+        """Network policies of gangs that train."""
+        found: list[Any] = NetworkingV1Api(self.core.api_client).list_namespaced_network_policy(self.namespace).items
+        return found
+
     def close(self) -> None:
         self.core.delete_namespace(self.namespace)
         self.s3.stop()
         shutil.rmtree(self._folder)
 
-    def _sdk(self) -> Path:
-        """A folder with the SDK, what it needs, and nothing of the application."""
+    def sdk(self) -> Path:
+        """A folder with the SDK, what it needs, and nothing of the application: as pip installs it, and with the bytecode that is there."""
         folder = self._folder / "sdk"
         if not folder.exists():
-            source = shutil.copytree(CHECKOUT / "sdk", self._folder / "source")  # installing leaves a build folder behind
-            install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(folder)]
-            subprocess.run([*install, str(source), "-c", str(CHECKOUT / "constraints.txt")], check=True)
+            shutil.copytree(CHECKOUT / "sdk" / "halving", folder / "halving")
+            needed = [name for name in metadata.requires("halving") or () if "extra ==" not in name]
+            for name in ["halving", *(re.split("[^a-z]", name)[0] for name in needed)]:
+                found = metadata.distribution(name)
+                for part in {file.parts[0] for file in found.files or () if "editable" not in file.parts[0]} - {"..", "__pycache__"}:
+                    shutil.copytree(str(found.locate_file(part)), folder / part)
         return folder
 
     def _kubeconfig(self) -> Path:
@@ -176,9 +201,14 @@ class RanInPods(Ran):
         return [row.waiting for row in self.rows()]
 
     def outcomes(self) -> list[str]:
+        return [str(row.outcome) for row in self.attempts()]
+
+    def errors(self) -> list[str | None]:
+        return [row.error for row in self.attempts()]
+
+    def attempts(self) -> list[AttemptRow]:
         with self.backend.catalog.read() as session:
-            rows = session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt))
-            return [str(row.outcome) for row in rows]
+            return list(session.scalars(select(AttemptRow).where(AttemptRow.sweep == self.sweep).order_by(AttemptRow.attempt)))
 
     def pods(self) -> list[Any]:
         return [pod for pod in self.site.pods() if pod.metadata.labels.get("halving/sweep") == self.sweep]
@@ -227,7 +257,7 @@ def test_a_sweep_in_pods_of_an_image_comes_to_its_end_by_the_decisions_of_its_wo
     assert ran.backend.store.names(ran.records(0).folder + "/mail/0001") == []
 
 
-@pytest.mark.xdist_group("installation")  # whose tests hold the GPUs, too
+@pytest.mark.usefixtures("gpus")
 def test_a_pod_sees_the_store_and_nothing_else_and_cannot_write_its_image(run: Callable[..., RanInPods]) -> None:
     ran = run(trainable="in_image:look_around", resources={"gpus": 1})
     seen: list[str] = []
@@ -331,28 +361,33 @@ def test_a_pod_out_of_memory_counts_as_a_crash_that_names_it_and_its_trial_goes_
     assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("changes", "pods", "said"),
-    [
-        ({"image": "localhost/nowhere:1"}, {}, "ImagePull"),
-        ({"resources": {"gpus": 99}}, {}, "Insufficient nvidia.com/gpu"),
-        ({}, {"env_secrets": ["nowhere"]}, 'secret "nowhere" not found'),
-    ],
-)
-def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(
-    run: Callable[..., RanInPods], changes: dict[str, Any], pods: dict[str, Any], said: str
-) -> None:
-    resources = {"start_timeout_seconds": 20, **changes.get("resources", {})}
-    ran = run(pods, max_retries=0, **{**changes, "resources": resources})
-    began, noted = time.monotonic(), []
-    ran.meanwhile(lambda: noted.append(ran.wait_for(lambda: said in str(ran.waiting()) and time.monotonic())))
-    ran.work()
-    row = ran.row()
-    assert (row.status, row.attempt) == ("failed", 1)
-    assert "did not start within resources.start_timeout_seconds = 20" in str(row.error)
-    assert said in str(row.error)
-    assert noted[0] - began < 20, "it is noted while it waits"
-    assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
+def test_a_pod_that_cannot_start_says_why_on_its_trial_and_is_given_up_in_time(run: Callable[..., RanInPods]) -> None:
+    why: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "ImagePull": ({"image": "localhost/nowhere:1"}, {}),
+        "Insufficient nvidia.com/gpu": ({"resources": {"gpus": 99}}, {}),
+        'secret "nowhere" not found': ({}, {"env_secrets": ["nowhere"]}),
+    }
+    began, noted, working = time.monotonic(), dict[str, float](), list[tuple[str, RanInPods, threading.Thread]]()
+    for said, (changes, pods) in why.items():
+        resources = {"start_timeout_seconds": 20, **changes.get("resources", {})}
+        ran = run(pods, max_retries=0, **{**changes, "resources": resources})
+        working.append((said, ran, ran.meanwhile(ran.work)))
+
+    def all_noted() -> bool:
+        for said, ran, _ in working:
+            if said not in noted and said in str(ran.waiting()):
+                noted[said] = time.monotonic() - began
+        return noted.keys() == why.keys()
+
+    working[0][1].wait_for(all_noted)
+    for said, ran, work in working:
+        work.join(60)
+        row = ran.row()
+        assert (row.status, row.attempt) == ("failed", 1)
+        assert "did not start within resources.start_timeout_seconds = 20" in str(row.error)
+        assert said in str(row.error)
+        assert noted[said] < 20, "it is noted while it waits"
+        assert all(pod.metadata.deletion_timestamp for pod in ran.pods())
 
 
 @pytest.mark.parametrize(
@@ -404,3 +439,27 @@ def test_the_pod_of_a_lost_attempt_is_gone_before_the_next_one_has_its_own(
     assert {"2"} in together
     assert {"1", "2"} not in together
     assert [saved.epoch for saved in ran.records(0).checkpoints() if saved.attempt == 2][-1] == 8
+
+
+def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_image_that_is_gone_is_named(
+    run: Callable[..., RanInPods],
+) -> None:
+    ran = run(trainable="in_image:train_arrays", deterministic=True).work()
+    key, store, pods, said = f"{ran.sweep}.0000", ran.backend.store, rerun_pods(), []
+    options = Options(repository=Path("/nowhere"), strict=True, accepted=("image",))  # the image may be named by a tag
+    verdict = rerun(store, "small", key, options, said.append, pods)
+    assert (verdict.verdict, verdict.points, verdict.weights_equal) == ("identical", 4, True), said
+    assert {one.factor for one in verdict.factors} <= {"image"}
+    again = read_run(store, "small", verdict.run)
+    assert (again.status, again.parent["rerun_of"]) == ("finished", f"small/{key}")
+    assert again.record["provenance"]["image"] == ran.records(0).read()["provenance"]["image"]
+    assert again.record["determinism"] == ran.records(0).read()["determinism"]
+    assert store.names(f"runs/project=small/{verdict.run}/mail/0001") == []
+
+    request = TrialRequest(recorded={}, given={"root": store.root}, trainable="m:train", epochs=1, threads=None)
+    gone: dict[str, Any] = {"rerun_of": f"small/{key}", "project": "small", "run": "gone", "image": "localhost/nowhere:1"}
+    assert pods is not None
+    with pytest.raises(NotFound, match=f"the image localhost/nowhere:1 of run small/{key} cannot be had by this cluster any more: .*Pull"):
+        pods.train(store, PodRerun(**gone, resources={"cpus": 0.25}, variables={}, request=request), lambda *_: None, said.append)
+    left = [pod for pod in ran.site.pods() if pod.metadata.labels.get("halving/pod") == "rerun"]
+    assert all(pod.metadata.deletion_timestamp for pod in left)

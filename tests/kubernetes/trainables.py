@@ -18,10 +18,12 @@ def train(run: Run) -> None:
 def train_held(run: Run) -> None:
     """As :func:`train`, but nobody gets beyond the fourth epoch until the sweep is released, if not told to stop."""
 
+    store = Store()
+
     def hold(epoch: int) -> None:
         time.sleep(_EPOCH_SECONDS)
-        while epoch == HELD_EPOCH and not run.stopping and not Store().exists(released(run.id.partition(".")[0])):
-            time.sleep(0.2)
+        while epoch == HELD_EPOCH and not run.stopping and not store.exists(released(run.id.partition(".")[0])):
+            time.sleep(0.5)
 
     _train(run, hold)
 
@@ -29,6 +31,11 @@ def train_held(run: Run) -> None:
 def released(sweep: str) -> str:
     """The file in the store that releases a sweep's trials."""
     return f"released/{sweep}"
+
+
+def held(run: str) -> str:
+    """The file in the store that says that a trial's first attempt has begun the fourth epoch: its points follow."""
+    return f"held/{run}"
 
 
 def train_hungry(run: Run) -> None:
@@ -45,6 +52,8 @@ def _train(run: Run, work: Callable[[int], None]) -> None:
     seen = list(run.restore(epochs_seen=[])["epochs_seen"])
     for epoch in run.epochs():
         run.log({"begun": epoch}, step=epoch)
+        if (epoch, run.attempt) == (HELD_EPOCH, 1):
+            Store().create(held(run.id), b"")
         work(epoch)
         seen.append(epoch)
         run.log({"train/loss": 1 / epoch}, step=epoch)

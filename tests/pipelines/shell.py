@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -55,15 +56,30 @@ class Shell:
         out, err = process.communicate()
         return process.returncode, out, err
 
-    def data(self, *arguments: str) -> Any:
-        """What a command prints with ``--json``, called in this process: it has imported what each process would import again."""
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        """As :meth:`run`, but in this process: it has imported what each process would import again."""
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patched, redirect_stdout(out), redirect_stderr(err):
             for name, value in self.environment.items():
                 patched.setenv(name, value)
-            status = main([*arguments, "--json"])
-        assert (status, err.getvalue()) == (0, ""), out.getvalue() + err.getvalue()
-        return json.loads(out.getvalue())
+            patched.chdir(CHECKOUT)
+            handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+            status = main([*arguments])
+            for number, handler in handlers.items():  # a sweep ends with its command, and would set them for itself
+                signal.signal(number, handler)
+        return status, out.getvalue(), err.getvalue()
+
+    def fails(self, *arguments: str) -> str:
+        """What a command that fails says."""
+        status, _, err = self.call(*arguments)
+        assert status == 1
+        return err
+
+    def data(self, *arguments: str) -> Any:
+        """What a command prints with ``--json``."""
+        status, out, err = self.call(*arguments, "--json")
+        assert (status, err) == (0, ""), out + err
+        return json.loads(out)
 
 
 class Swept(NamedTuple):

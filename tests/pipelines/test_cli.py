@@ -42,21 +42,21 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
     shell = swept.shell.copy(tmp_path)
     status, shown, _ = shell.run("leaderboard")
     assert (status, sweep in shown) == (0, True)
-    assert "1.0.0" in shell.run("models")[1]
-    assert shell.run("promote", "small", "1.0.0")[:2] == (0, "model small 1.0.0 is champion\n")
-    status, _, err = shell.run("promote", "small", "7.0.0")
+    assert "1.0.0" in shell.call("models", "list")[1]
+    assert shell.call("promote", "small", "1.0.0")[:2] == (0, "model small 1.0.0 is champion\n")
+    status, _, err = shell.call("promote", "small", "7.0.0")
     assert (status, err) == (1, "halving promote: no version '7.0.0' of model 'small'; there are small 1.0.0 (champion)\n")
-    status, _, err = shell.run("leaderboard", "small-none")
+    status, _, err = shell.call("leaderboard", "small-none")
     assert (status, err) == (1, f"halving leaderboard: no sweep 'small-none' in the catalog; the newest are ['{sweep}']\n")
 
     board = shell.data("leaderboard")
     assert (board["sweep"], board["status"], board["test_metrics"]) == (sweep, "finished", {"accuracy": 1.0, "f1_macro": 1.0})
     assert board["promoted"] == {"model": "small", "version": "1.0.0", "stage": "champion"}
-    models = shell.data("models")["models"]
+    models = shell.data("models", "list")["models"]
     assert [row["key"] for row in board["standings"]][:1] == [models[0]["run"]]
     assert Path(board["report"]).exists()
     assert shell.data("archive", "small", "1.0.0")["stage"] == "archived"
-    assert shell.data("promote", "small", "1.0.0") == shell.data("models")["models"][0]
+    assert shell.data("promote", "small", "1.0.0") == shell.data("models", "list")["models"][0]
 
     runs = shell.data("runs", f"sweep = {sweep}")
     assert (runs["total"], {run["project"] for run in runs["runs"]}) == (9, {"small"})
@@ -72,36 +72,38 @@ def test_numbers_that_yaml_takes_for_text_work_as_they_are_meant(swept: Swept) -
 
 
 @on_swept
-def test_retention_deletes_only_when_told_to_and_never_what_the_champion_reaches(swept: Swept, tmp_path: Path) -> None:
+def test_retention_does_what_the_policy_says_and_a_dry_run_only_says_it(swept: Swept, tmp_path: Path) -> None:
     shell = swept.shell.copy(tmp_path)
-    champion = shell.data("models")["models"][0]["run"]
+    champion = shell.data("models", "list")["models"][0]["run"]
     others = {run["run"] for run in shell.data("runs")["runs"]} - {champion}
     assert len(others) == 8
-    assert "nothing is old enough to be deleted" in shell.run("retention", "--full-days", "0")[1]  # nothing is compacted
     shell.data("compact", "--all")
+    status, out, _ = shell.call("retention", "--dry-run")
+    assert (status, "by the shipped default" in out, "nothing is old enough to go" in out) == (0, True, True)
+    Path(shell.backend.store.root, "retention.yaml").write_text("points: {full: {days: 0}}")
 
-    planned = shell.data("retention", "--full-days", "0", "--dry-run")
-    assert {drop["run"] for drop in planned["drops"] if drop["what"] == "full"} == others
-    assert (planned["dry_run"], planned["protected_runs"]) == (True, 1)
-    assert shell.data("retention", "--full-days", "0") == planned
-    status, out, _ = shell.run("retention", "--full-days", "0")
-    assert (status, "would be deleted; --apply deletes it" in out, "1 runs are protected by sqlite" in out) == (0, True, True)
+    planned = shell.data("retention", "--dry-run")
+    assert [(row["kind"], row["count"]) for row in planned["gone"]] == [("points", 8)]
+    assert (planned["dry_run"], planned["protected"], planned["shipped"]) == (True, {"a champion version": 1}, False)
+    status, out, _ = shell.call("retention", "--dry-run", "--project", "small")
+    assert (status, "would go; without --dry-run it goes" in out, "a champion version" in out) == (0, True, True)
+    assert f"{champion} stays: it is champion 1.0.0 of the model small" in shell.call("retention", "--explain", champion)[1]
 
-    applied = shell.data("retention", "--full-days", "0", "--apply")
+    applied = shell.data("retention")
     assert {**applied, "dry_run": True} == planned
     assert {run: shell.data("show", run)["files"]["full"] is None for run in others} == dict.fromkeys(others, True)
     assert shell.data("show", champion)["files"]["full"]
-    assert shell.data("retention", "--full-days", "0")["drops"] == []
+    assert shell.data("retention")["gone"] == []
 
 
 @pytest.mark.slow
 def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small: Small) -> None:
-    status, out, err = shell.run("sweep", shell.spec(small(space={"x": {"float": {"low": 2, "high": 1}}})))
+    status, out, err = shell.call("sweep", shell.spec(small(space={"x": {"float": {"low": 2, "high": 1}}})))
     assert (status, out) == (1, "")
     reason = "low = 2.0 must be below high = 1.0; for a single value give constant"
     said = f"halving sweep: the sweep spec is not accepted:\n  - space.x.float is not accepted: {reason}\n"
     assert err == said
-    status, _, err = shell.run("sweep", "nowhere.yaml")
+    status, _, err = shell.call("sweep", "nowhere.yaml")
     assert (status, err) == (
         1,
         "halving sweep: sweep file 'nowhere.yaml' is not accepted: No such file or directory; give the path of a YAML file\n",
@@ -112,23 +114,14 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"trainable": "tests.trainables:trian"}, "failed: trainable = 'tests.trainables:trian' is not accepted"),
         ({"resources": {"cpus": 4096}}, "resources.cpus = 4096 is not accepted here"),
-        (
-            {"trainable": "tests.trainables:train_raising_always", "max_trials": 2, "max_retries": 0},
-            "2 trials failed: {0}.0000, {0}.0001: RuntimeError: no trial of this sweep can work (trainables.py:",
-        ),
-        (
-            {"dataset": {"name": "p", "source": "tests.trainables:data_raising", "target": "y"}},
-            "dataset.source = 'tests.trainables:data_raising' is not accepted: it raised KeyError at trainables.py:",
-        ),
-        ({"predictor": "tests.trainables:predict_too_few"}, "The search is done and its results are kept. Correct this"),
+        ({"predictor": "tests.trainables:predict_too_few", "max_trials": 1}, "The search is done and its results are kept. Correct this"),
     ],
 )
 def test_a_job_that_fails_says_why_and_where_its_log_is(shell: Shell, small: Small, change: dict[str, Any], said: str) -> None:
-    status, out, err = shell.run("sweep", shell.spec(small(**change)))
+    status, out, err = shell.call("sweep", shell.spec(small(**change)))
     assert status == 1
-    assert said.format(_sweep(shell)) in (out + err).replace("\n", " ")
+    assert said in (out + err).replace("\n", " ")
     assert "Traceback" not in out + err
 
 
@@ -146,6 +139,7 @@ def data():
     assert (status, err) == (1, "")
     assert "failed: dataset.source = 'talkative:data' is not accepted: it raised KeyError at talkative.py:" in out
     assert "not the reason" not in out
+    assert "Traceback" not in out
 
 
 @dg.job
@@ -200,45 +194,41 @@ def test_a_store_that_cannot_be_written_is_named(shell: Shell, small: Small) -> 
     blocked = shell.folder / "blocked"
     blocked.write_text("a file where the store should be")
     shell.environment["HALVING_ROOT"] = str(blocked)
-    for command in (["sweep", shell.spec(small())], ["models"]):
-        status, out, err = shell.run(*command)
+    for command in (["sweep", shell.spec(small())], ["models", "list"]):
+        status, out, err = shell.call(*command)
         assert status == 1
         assert str(blocked) in err
         assert "Traceback" not in out + err
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("number", "before"),
-    [(signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))],
-    ids=["Ctrl-C", "SIGTERM to a background job"],
-)
-def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(
-    shell: Shell, small: Small, number: signal.Signals, before: tuple[str, ...]
-) -> None:
-    spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 20}}))
-    process = shell.start("sweep", spec, before=before)
+def test_a_signal_stops_the_sweep_and_the_same_command_resumes_it(shell: Shell, small: Small) -> None:
+    spec = shell.spec(small(trainable="tests.trainables:train_slowly", max_trials=2, strategy={"random": {"budget": 30}}))
     epochs = Path(shell.backend.store.root, "epochs")
-    wait_for(lambda: _is_running(process) and len(_trials_in(epochs)) == 2, 120, "both trials")
-    process.send_signal(number)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 130, out + err
-    assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace("  ", " ")
-    with shell.backend.catalog.read() as session:
-        (sweep,) = session.query(SweepRow)
-        assert [(trial.status, trial.failures) for trial in shell.backend.catalog.trials(session, sweep.id)] == [("queued", 0)] * 2
-    status, out, _ = shell.run("sweep", spec)
+    # Ctrl-C, and what ends a job in the background, whose shell has it ignore Ctrl-C.
+    for number, before in ((signal.SIGINT, ()), (signal.SIGTERM, ("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))):
+        process = shell.start("sweep", spec, before=before)
+        wait_for(lambda process=process: _is_running(process) and len(_trials_in(epochs)) == 2, 120, "both trials")  # type: ignore[misc]
+        process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 130, out + err
+        assert f"the same command resumes the sweep: halving sweep {spec}" in out.replace("\n", " ").replace("  ", " ")
+        with shell.backend.catalog.read() as session:
+            (sweep,) = session.query(SweepRow)
+            assert [(trial.status, trial.failures) for trial in shell.backend.catalog.trials(session, sweep.id)] == [("queued", 0)] * 2
+        epochs.unlink()
+    status, out, _ = shell.call("sweep", spec)
     assert status == 0
     assert f"{sweep.id}: finished" in out
 
 
 @pytest.mark.slow
 def test_commands_on_an_empty_store_say_what_to_do_first(shell: Shell) -> None:
-    status, out, _ = shell.run("leaderboard")
+    status, out, _ = shell.call("leaderboard")
     assert status == 1
     assert "there are no sweeps in" in out
     assert "halving sweep sweeps/digits.yaml" in out
-    assert "there are no model versions yet" in shell.run("models")[1]
+    assert "there are no model versions yet" in shell.call("models", "list")[1]
 
 
 @pytest.mark.slow
@@ -246,7 +236,7 @@ def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_prog
     shell: Shell, small: Small
 ) -> None:
     other = str(shell.folder / "other")
-    status, out, err = shell.run("sweep", shell.spec(small(max_trials=3)), "--json", "--root", other)
+    status, out, err = shell.call("sweep", shell.spec(small(max_trials=3)), "--json", "--root", other)
     assert status == 0, err
     data = json.loads(out)
     assert (data["status"], data["error"], len(data["standings"])) == ("finished", None, 3)
@@ -254,42 +244,46 @@ def test_a_sweep_as_data_is_its_leaderboard_in_the_store_that_is_named_with_prog
         assert said in err
     assert data == {**shell.data("leaderboard", "--root", other), "error": None}
     assert shell.data("runs", "--root", other)["total"] == 3
-    assert shell.data("models", "--root", other)["models"][0]["version"] == "1.0.0"
+    assert shell.data("models", "list", "--root", other)["models"][0]["version"] == "1.0.0"
     assert shell.data("runs")["total"] == 0
 
 
 @pytest.mark.slow
-def test_a_sweep_that_fails_says_so_in_its_data(shell: Shell, small: Small) -> None:
-    change = {"trainable": "tests.trainables:train_raising_always", "max_trials": 1, "max_retries": 0}
-    status, out, err = shell.run("sweep", shell.spec(small(**change)), "--json")
+def test_a_sweep_that_fails_says_why_and_says_so_in_its_data(shell: Shell, small: Small) -> None:
+    change = {"trainable": "tests.trainables:train_raising_always", "max_trials": 2, "max_retries": 0}
+    status, out, err = shell.call("sweep", shell.spec(small(**change)), "--json")
     assert status == 1
     data = json.loads(out)
-    assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == ("failed", None, [0])
+    assert (data["status"], data["test_metrics"], [failed["trial"] for failed in data["failed"]]) == ("failed", None, [0, 1])
     assert data["error"] in err
+    sweep = _sweep(shell)
+    said = f"2 trials failed: {sweep}.0000, {sweep}.0001: RuntimeError: no trial of this sweep can work (trainables.py:"
+    assert said in err.replace("\n", " ")
+    status, shown, more = shell.call("leaderboard")
+    assert (status, sweep in shown) == (0, True)
+    assert "Traceback" not in err + shown + more
 
 
 @pytest.mark.slow
 def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
-    status, _, err = shell.run("retention", "--apply")
-    assert (status, "give --full-days, --system-days" in err) == (1, True)
-    status, _, err = shell.run("retention", "--full-days", "1", "--project", "smal")
-    assert (status, "no project 'smal' in" in err) == (1, True)
-    status, _, err = shell.run("retention", "--full-days", "1", "--system-days", "2")
-    assert (status, "system_days = 2.0 is not accepted" in err) == (1, True)
-    assert shell.run("retention", "--full-days", "1", "--apply", "--dry-run")[0] == 2
+    assert "no project 'smal' in" in shell.fails("retention", "--project", "smal")
+    Path(shell.backend.store.root).mkdir(exist_ok=True)
+    Path(shell.backend.store.root, "retention.yaml").write_text("checkpoint: {days: 3}")
+    assert "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?" in shell.fails("retention")
 
 
 @pytest.mark.slow
 def test_without_a_sweep_there_is_no_data_but_a_message(shell: Shell) -> None:
-    status, out, err = shell.run("leaderboard", "--json")
+    status, out, err = shell.call("leaderboard", "--json")
     assert (status, out) == (1, "")
     assert "there are no sweeps in" in err
-    assert shell.data("models") == {"models": []}
+    assert shell.data("models", "list") == {"models": []}
 
 
 @pytest.mark.slow
 def test_no_command_shows_the_commands(shell: Shell) -> None:
     status, out, _ = shell.run()
     assert status == 2
-    for command in ("sweep", "leaderboard", "models", "promote", "archive", "retention", "runs", "show", "compare", "export"):
+    changes = ("promote", "approve", "reject", "rollback", "archive")
+    for command in ("sweep", "leaderboard", "models", *changes, "retention", "runs", "show", "compare", "export"):
         assert command in out

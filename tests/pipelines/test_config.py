@@ -17,6 +17,12 @@ from tests.backends import CHECKOUT, SMALL
 
 # Every field of the spec, in each of the spellings that it has.
 FULL = """
+project: vision
+priority: 3
+metrics: [accuracy, roc_auc]
+slices: [x, "x >= 0.5 and label == 'high'"]
+evaluation_limits: {seconds: 60, memory: 2Gi}
+serving: {seconds: 0, batch: 16}
 objective: {metric: val_accuracy, direction: maximize, summary: average, window: 3}
 other_objectives: [{metric: latency_ms, direction: minimize, summary: best}]
 bounds: {latency_ms: {max: 20}, val_f1: {min: 0.1, max: 1}}
@@ -36,14 +42,19 @@ warm_start: [small-7f3a, small-80ab]
 start_from: [{lr: 0.01, hidden: 64}, {optimizer: true}, {}]
 training: {warmup_epochs: 3, lr_schedule: cosine, schedule_epochs: 27}
 resources:
-  {cpus: 0.5, gpus: 1, gpu_type: a100, memory: 2Gi, spot: true, nodes: 1, priority_class: low, queue: team, grace_seconds: 5,
-   start_timeout_seconds: 60}
+  {cpus: 0.5, gpus: 2, processes: 1, gpu_type: a100, memory: 2Gi, spot: true, nodes: {1: 1, 9: 4}, priority_class: low, queue: team,
+   grace_seconds: 5, start_timeout_seconds: 60}
+elastic: {min_nodes: 2}
 image: registry.example/train:1
 max_trials: 40
 max_preemptions: 3
 max_failed_trials: 2
-gates: {metric: accuracy, margin: 0.01}
+gates: [lineage, leakage: {accept: [x]}, non_inferior: {metric: accuracy, margin: 0.01}, bounds: {metric: accuracy, min: 0.5}]
+exporter: examples.digits:export
+approval: {required: true, by: [ann, bob], at_least: 2}
 auto_promote: true
+final: {seeds: 2, on: [train, validation], epochs: 30}
+deterministic: true
 seed: 5
 snapshot: sha256:AAA
 restored_from: {project: small, run: small-7f3a.0007, epoch: 3, checkpoint: sha256:AAA}
@@ -77,7 +88,7 @@ def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(tmp
     (tmp_path / "cluster.yaml").write_text("gpu_types: {a100: {}}\nspot: {}\n")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
     data = {**SMALL, **yaml.safe_load(FULL)}
-    assert set(data) == set(SweepSpec.model_fields)
+    assert {*data, "evaluator"} == set(SweepSpec.model_fields), "all but what takes the predictor's place"
     for mapping in (sweep_config, launch_config):
         assert parse_spec(resolved(mapping, data)) == parse_spec(data)
 
@@ -85,10 +96,14 @@ def test_a_spec_that_uses_every_field_passes_through_the_launchpad_unchanged(tmp
 @pytest.mark.parametrize(
     "change",
     [
+        {"predictor": None, "evaluator": "tests.predictors:evaluate", "evaluation_limits": {"memory": None}},
         {"warm_start": "auto", "strategy": {"tpe": {}}},
         {"warm_start": None},
         {"strategy": {"grid": {"points": None}}, "space": {"n": {"int": {"low": 1, "high": 3}}}},
-        {"training": {"warmup_epochs": None, "lr_schedule": None, "schedule_epochs": None}, "gates": {"metric": None}},
+        {
+            "training": {"warmup_epochs": None, "lr_schedule": None, "schedule_epochs": None},
+            "gates": [{"leakage": None}, {"non_inferior": {"metric": None}}],
+        },
         {"objective": {"metric": "score", "direction": "maximize", "window": None}, "bounds": {"score": {"min": 0, "max": None}}},
     ],
 )
@@ -172,19 +187,11 @@ def test_more_than_the_machine_has_is_refused_before_anything_runs(
         dg.validate_run_config(defs.resolve_job_def("launch_sweep"), small(resources={"cpus": 500}, concurrency=64))
 
 
-@pytest.mark.parametrize(("concurrency", "refused"), [(None, True), (2, True), (1, False)])
-def test_gpus_that_runs_on_one_machine_would_have_to_share_out_are_refused(
-    small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, concurrency: int | None, refused: bool
+def test_runs_that_sensors_launch_share_the_gpus_of_one_machine_out(
+    small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    spec = small(resources={"gpus": 1, "cpus": 0.1}, concurrency=concurrency)
-    if concurrency is None:
-        del spec["concurrency"]
-    if refused:
-        with pytest.raises(InvalidSweepSpec, match="cannot divide its GPUs among them; give concurrency = 1"):
-            dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)
-    else:
-        dg.validate_run_config(defs.resolve_job_def("launch_sweep"), spec)
+    dg.validate_run_config(defs.resolve_job_def("launch_sweep"), small(resources={"gpus": 1, "cpus": 0.1}, concurrency=2))
 
 
 def test_steps_on_a_cluster_do_not_go_with_their_coordinator(

@@ -18,7 +18,10 @@ from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Finish, Wait
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec
+from resources.tenancy.gpu_hours import gpu_hours_of
+from resources.tenancy.projects import set_project
 from tests.backends import snapshot_row
+from tests.searches import search
 
 
 @pytest.fixture
@@ -109,8 +112,45 @@ def test_check_tells_what_may_be_unwise_and_what_is_wrong(
     status, out, _ = halving(capsys, backend, "check", str(path))
     assert status == 0
     assert "small is in order: asha, up to 9 trials, rungs at 1, 3, 9 epochs" in " ".join(out.split())
+    assert "at its largest: 2 processes, 2 cores for 2 trials at a time" in out
+    assert "project small: no GPU-hours (it asks for no GPU)" in out
     assert "warmup" in out
     path.write_text(path.read_text().replace("tests.trainables:train", "tests.trainables:trian"))
     status, _, err = halving(capsys, backend, "check", str(path))
     assert status != 0
     assert "trian" in err
+
+
+def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_refused_where_the_launch_is(
+    backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def checked(*options: str, root: Backend = backend, **changes: Any) -> tuple[int, str, str]:
+        given = {"project": "vision", "resources": {"gpus": 1}, "strategy": {"random": {"budget": 2}}, **changes}
+        path = tmp_path / "spec.json"
+        path.write_text(small_spec(**given).canonical_json())
+        status, out, err = halving(capsys, root, "check", str(path), *options)
+        return status, " ".join(out.split()), " ".join(err.split())
+
+    nowhere = Backend(root=str(tmp_path / "nowhere"))
+    status, out, _ = checked(root=nowhere, max_trials=2)
+    assert (status, "project vision: unknown GPU-hours (no sweep 'small' has a result yet" in out) == (0, True)
+    assert not Path(str(nowhere.root)).exists(), "nothing is made to look"
+    known = small_spec(project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=1)
+    sweep = search(backend, known, lambda trial, params, epochs: {"score": 1.0}, seconds=3600.0)
+    status, out, _ = checked(max_trials=2)
+    said = f"project vision: about 4 GPU-hours (4 epochs times GPUs, as early stopping leaves them, at 3.6e+03 s an epoch as in {sweep})"
+    assert (status, out.endswith(said)) == (0, True), out
+    set_project(backend.catalog, "vision", gpu_hours=10.0)
+    with backend.catalog.read() as session:
+        left = gpu_hours_of(session, "vision", backend.catalog.now())
+    assert left is not None
+    status, out, _ = checked(max_trials=2)
+    assert (status, f"{said}; it has {left.left:.4g} of its 10 GPU-hours left this month" in out) == (0, True)
+    status, out, _ = checked("--json", max_trials=2)
+    hours = json.loads(out)["gpu_hours"]
+    assert hours == {"project": "vision", "expected": 4.0, "how": hours["how"], "quota": 10.0, "left": left.left, "others": 0.0}
+    refused = checked(max_trials=6)
+    assert refused[:2] == (1, "")
+    assert "max_trials = 6 is not accepted: the sweep would take about 12 GPU-hours" in refused[2]
+    assert f"project vision has {left.left:.4g} of its 10 GPU-hours left this month: give fewer trials" in refused[2]
+    assert checked("--json", max_trials=6)[:2] == (1, "")

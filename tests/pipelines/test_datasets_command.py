@@ -107,3 +107,20 @@ def test_damage_is_a_status_that_a_script_sees_and_is_fetched_from_another_store
     status, said, _ = command("fetch", snapshot.key, "--from", str(tmp_path / "other"))
     assert (status, said.partition(",")[0]) == (0, f"{snapshot.key}: 1 of 3 shards were fetched")
     assert command("verify", snapshot.key)[0] == 0
+
+
+def test_a_file_that_a_snapshot_refers_to_is_verified_too(command: Command, backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    for number in range(60):
+        (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
+    given = {"folder": str(tmp_path / "raw"), "reference": "digest"}
+    taken = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "source": given}))
+    said = f"{taken.key}: all 3 shards are as their digests say {taken.key}: all 60 files that it refers to are as they were"
+    assert command("verify", taken.key)[:2] == (0, said)
+    (tmp_path / "raw" / "7.txt").write_text("8")
+    status, said, _ = command("verify", taken.key)
+    assert status == 1
+    assert f"{tmp_path}/raw/7.txt is not any more what the snapshot refers to: its sha256 is" in said
+    assert f"{taken.key}: 1 of 60 files are not any more what it refers to" in said
+    found = json.loads(command("verify", taken.key, "--json")[1])
+    assert (found["faults"], found["files"], [file["location"] for file in found["changed"]]) == ([], 60, [f"{tmp_path}/raw/7.txt"])

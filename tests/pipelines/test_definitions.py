@@ -16,6 +16,7 @@ from pipelines.schedules import scheduled_retraining
 from pipelines.step_outputs import step_outputs
 from resources.backend import Backend
 from resources.datasets.data_checks import CHECKS
+from resources.sweep_spec.gates import KINDS
 from tests.backends import CHECKOUT, Dagster
 
 
@@ -35,7 +36,7 @@ def test_the_five_assets_are_one_line_of_descent() -> None:
 def test_the_gates_are_blocking_checks_of_the_report() -> None:
     graph = defs.resolve_asset_graph()
     checks = {key.name: graph.get(key).blocking for key in graph.asset_check_keys if key.asset_key == dg.AssetKey("evaluation_report")}
-    assert checks == dict.fromkeys(("finite_metrics", "lineage_complete", "within_bounds", "not_worse_than_champion"), True)
+    assert checks == dict.fromkeys(KINDS, True)
 
 
 def test_a_snapshot_has_its_data_checks() -> None:
@@ -75,13 +76,14 @@ def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    for job in ("sweep", "launch_sweep", "run_trial", "conclude_sweep", "promote_version"):
+    decisions = ("promote_version", "rollback_model", "approve_version", "reject_version")
+    for job in ("sweep", "launch_sweep", "run_trial", "conclude_sweep", *decisions):
         assert f"Job: {job}\n" in listed
 
 
 @pytest.mark.slow
 def test_importing_the_definitions_does_not_import_what_only_trials_need() -> None:
-    heavy = ["torch", "optuna", "sklearn", "duckdb", "plotly", "dvc"]
+    heavy = ["torch", "optuna", "sklearn", "scipy.stats", "pandas", "duckdb", "plotly", "dvc", "alembic"]
     code = f"import sys, json, pipelines.definitions; print(json.dumps([name for name in {heavy} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == []

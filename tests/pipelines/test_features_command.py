@@ -76,6 +76,20 @@ def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     assert json.loads(command("get", "clicks@1:ctr", "--entity", "user_id=3", "--json")[1]) == {"ctr": None}  # two days are over
 
 
+def test_what_is_deleted_is_not_looked_up_nor_pushed_any_more(command: Command) -> None:
+    command("materialize", "clicks@1", *MARCH)
+    command("push", "--until", "2026-03-03T20:00")
+    status, out, _ = command("delete", "clicks@1", "user_id=3")
+    assert status == 0
+    assert "clicks@1: the features of user_id=3 are deleted; what happened until now is not pushed again" in out
+    assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["taken"] == 0
+    look = ("get", "clicks@1:ctr", "--at", "2026-03-03T20:00", "--json", "--entity")
+    assert json.loads(command(*look, "user_id=3")[1]) == {"ctr": None}
+    assert json.loads(command(*look, "user_id=4")[1])["ctr"] is not None
+    again = {"view": "clicks@1", "entity": {"user_id": 3}, "deleted": False}
+    assert json.loads(command("delete", "clicks@1", "user_id=3", "--json")[1]) == again
+
+
 def test_a_spec_with_a_feature_that_does_not_exist_is_refused_before_anything_runs(
     command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,10 +103,10 @@ def test_a_spec_with_a_feature_that_does_not_exist_is_refused_before_anything_ru
 @pytest.mark.slow
 def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
-    assert shell.run("features", "materialize", "clicks@1", "--from", "2026-03-01", "--to", "2026-03-15")[0] == 0
-    status, out, err = shell.run("sweep", "sweeps/clicks.yaml")
+    assert shell.call("features", "materialize", "clicks@1", "--from", "2026-03-01", "--to", "2026-03-15")[0] == 0
+    status, out, err = shell.call("sweep", "sweeps/clicks.yaml")
     assert status == 0, out + err
-    (model,) = shell.data("models")["models"]
+    (model,) = shell.data("models", "list")["models"]
     assert (model["stage"], model["features"]) == ("champion", ["clicks@1:ctr", "clicks@1:night"])
     assert model["metrics"]["accuracy"] > 0.66  # 0.64 of the visits end without an order
     (view,) = shell.data("features", "list")
@@ -107,6 +121,7 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
         (("materialize", "clicks@1", "--from", "2026-03-03", "--to", "2026-03-01"), "it is before --from = 2026-03-03"),
         (("push",), "clicks@1 has not been materialised"),
         (("get", "clicks@1:ctr", "--entity", "user_id=3"), "online.db"),
+        (("delete", "clicks@1", "user_id=3"), "online.db"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(command: Command, arguments: tuple[str, ...], told: str) -> None:

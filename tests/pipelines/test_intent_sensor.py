@@ -1,32 +1,31 @@
 """What the API asked for while no process of Dagster was there: the sensor makes each intent one run, and says what became of it."""
 
-import os
-import signal
+import re
+from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
 from sqlalchemy import select
 
+from halving.errors import InvalidInput
+from pipelines.cli import _sweep
 from pipelines.definitions import defs
 from pipelines.jobs import INTENT
 from pipelines.sensors import finish_sweeps, launch_requested, start_trials
-from resources.analysis.training_run import training_run
 from resources.backend import Backend
-from resources.catalog import Catalog, IntentRow, SweepRow
+from resources.catalog import Catalog, IntentRow, ProjectRow, SweepRow, utcnow
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
 from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, stop_sweep
-from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
-from resources.search.state import Status
+from resources.scheduling.training_runs import cancel, first_run
 from resources.sweep_spec import SweepSpec, parse_spec
-from tests.backends import Dagster
 from tests.searches import search
-from tests.waiting import wait_for
 
 Small = Callable[..., dict[str, Any]]
 
@@ -76,6 +75,28 @@ def test_an_intent_is_asked_for_until_it_has_a_run_and_becomes_the_sweep_that_it
     assert status(backend, intent) == ("done", None)
     assert tick(launch_requested, backend, instance) == []
     assert f"{intent.sweep}.0000/r0/a1" in [request.run_key for request in tick(start_trials, backend, instance)]
+
+
+def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_the_command(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    given = small(resources={"gpus": 1}, max_trials=2)
+    with backend.catalog.write() as session:
+        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+    said = "resources.gpus = 1 is not accepted: project small has 0 of its 0 GPU-hours left this month; they are renewed on "
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(given))
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        _sweep(Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False))
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(given).dataset)
+    other = open_sweep(backend.catalog, parse_spec(given), snapshot.digest, driver="sensors", commit=None)  # an intent opens its own
+    intent = asked(backend, parse_spec(given))
+    (request,) = tick(launch_requested, backend, instance)
+    refused = carry_out(backend, instance, request)  # the job that a launchpad launches, too
+    (failure,) = (event for event in refused.all_events if event.is_step_failure)
+    assert said in str(failure.step_failure_data.user_failure_data)
+    assert [sweep.id for sweep in sweeps(backend)] == [other.id]
+    assert status(backend, intent)[0] != "done"
 
 
 def test_a_run_that_is_carried_out_twice_opens_one_sweep(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:
@@ -258,42 +279,3 @@ def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance
     Scheduler(backend.catalog, row.id).next_work(None)
     assert [sweep.status for sweep in sweeps(backend)] == ["failed"]
     assert tick(finish_sweeps, backend, instance) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_training_runs_asked_for_before_dagster_is_there_run_once_it_is_and_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    dagster = Dagster(tmp_path)
-    backend, log = dagster.backend, tmp_path / "daemon.log"
-    dataset = {"name": "points", "source": "tests.trainables:data", "target": "label"}
-    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec({**_ANY, "dataset": dataset}).dataset)
-    objective = {"metric": "score", "direction": "maximize"}
-    spec = spec_of(snapshot, project="single", params={"x": 0.4}, epochs=3, trainable="tests.trainables:train", objective=objective)
-    run = first_run(asked(backend, spec).sweep)
-    assert training_run(backend.catalog, backend.store, "single", run).status == "waiting"
-
-    def finished(run: str) -> bool:
-        return training_run(backend.catalog, backend.store, "single", run).status == "finished"
-
-    server = dagster.start("dev", "-w", "workspace.yaml", "-p", "0", log=log)
-    try:
-        wait_for(lambda: finished(run), 150, "the training run", every=1)
-        restored = first_run(asked(backend, spec_of_restored(backend.catalog, backend.store, "single", run, 3, 5)).sweep)
-        wait_for(lambda: finished(restored), 100, "the restored run", every=1)
-        wait_for(lambda: {sweep.status for sweep in sweeps(backend)} == {"finished"}, 60, "the end of both sweeps", every=1)
-    finally:
-        os.killpg(server.pid, signal.SIGINT)
-        server.wait(150)
-    again = training_run(backend.catalog, backend.store, "single", restored)
-    assert [one["epoch"] for one in again.checkpoints] == [4, 5]
-    assert (again.restored_from or {})["run"] == run
-    assert Scheduler(backend.catalog, again.sweep).state().trials[0].status is Status.COMPLETED
-    assert len(sweeps(backend)) == 2
-
-
-_ANY = {
-    "name": "any",
-    "trainable": "tests.trainables:train",
-    "objective": {"metric": "score", "direction": "maximize"},
-    "space": {"x": {"constant": 1}},
-}

@@ -6,12 +6,16 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from halving.maintenance import retention
+from halving import Store
 from halving.metrics.manifest import read_manifest
+from halving.records.run_record import RunRecords
+from halving.store.json_files import now
 from pipelines.definitions import defs
-from pipelines.schedules import hourly_compaction
+from pipelines.schedules import hourly_compaction, nightly_backup, nightly_retention
 from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow, utcnow
+from resources.retention import carry_out
+from resources.upkeep.backup_files import backups_of
 from tests.backends import snapshot_row
 from tests.sdk.metric_files import read_points, write_segment
 
@@ -40,6 +44,9 @@ def swept(backend: Backend) -> Backend:
         session.flush()
         session.add_all([TrialRow(sweep="small-1", number=number, params={}, status="completed") for number in range(2)])
     for run, project in [*((run, "small") for run in RUNS), ("by-hand", "other")]:
+        records = RunRecords(backend.store, project, run)
+        records.start({}, {}, None, {"started": now(), "provenance": {}})
+        records.end(1, {"status": "finished", "summary": {}})
         write_segment(backend.store, run, 1, 0, [("loss", step, step, 0.5) for step in range(10)], project)
     return backend
 
@@ -56,29 +63,41 @@ def full_files(backend: Backend) -> list[str | None]:
 
 
 def test_compaction_and_retention_by_their_jobs(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert execute("compact_metrics", swept, "compact_segments").success
+    assert execute("compact_metrics", swept, "find_waiting_runs", workers=2).success
     compacted = full_files(swept)
     assert all(compacted)
 
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + timedelta(days=40)
-
-    monkeypatch.setattr(retention, "datetime", Later)
-    assert execute("apply_retention", swept, "drop_expired", days=30).success  # a dry run, as it is by default
+    swept.store.create("retention.yaml", b"points: {full: {days: 30}}")
+    monkeypatch.setattr(carry_out, "_moment", lambda *_, **__: datetime.now(UTC) + timedelta(days=40))
+    assert execute("apply_retention", swept, "drop_expired", dry_run=True).success
     assert full_files(swept) == compacted
     with swept.catalog.write() as session:
         swept.catalog.sweep(session, "small-1").status = "evaluating"
-    assert execute("apply_retention", swept, "drop_expired", days=30, dry_run=False).success
+    assert execute("apply_retention", swept, "drop_expired").success
     assert full_files(swept) == [*compacted[:2], None]
     assert len(read_points(swept.store, RUNS[0], "small")) == 10
-    wrong = execute("apply_retention", swept, "drop_expired", days=3, system_days=4)
-    assert "system_days = 4.0 is not accepted" in str(wrong.get_step_failure_events()[0].event_specific_data)
+    swept.store.replace("retention.yaml", b"points: {fulll: {days: 3}}")
+    wrong = execute("apply_retention", swept, "drop_expired")
+    said = str(wrong.get_step_failure_events()[0].event_specific_data)
+    assert "points.fulll = {'days': 3} is not accepted: there is no such field, did you mean 'full'?" in said
 
 
-def test_the_schedule_is_off_and_asks_for_the_compaction_of_everything() -> None:
-    assert hourly_compaction.default_status is dg.DefaultScheduleStatus.STOPPED
-    tick = hourly_compaction.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)))
+def test_a_backup_by_its_job_says_what_was_copied_and_what_went(swept: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = str(execute("backup", swept, "make_backup").get_step_failure_events()[0].event_specific_data)
+    assert "place = null is not accepted: give a folder or s3://bucket/prefix, here or by HALVING_BACKUP" in refused
+    place = Store(f"{swept.store.root}-backups")
+    monkeypatch.setenv("HALVING_BACKUP", place.root)
+    assert execute("backup", swept, "make_backup").success
+    done = execute("backup", swept, "make_backup", keep=1)
+    (backup,) = backups_of(place)
+    (event,) = [event for event in done.all_node_events if event.is_successful_output]
+    told = {name: value.value for name, value in event.step_output_data.metadata.items()}
+    assert (told["backup"], told["place"], told["copied"], told["deleted_backups"]) == (backup, place.root, 0, 1)
+
+
+@pytest.mark.parametrize("schedule", [hourly_compaction, nightly_retention, nightly_backup])
+def test_the_schedules_are_off_and_ask_for_everything(schedule: dg.ScheduleDefinition) -> None:
+    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+    tick = schedule.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)))
     (request,) = tick.run_requests or []
-    dg.validate_run_config(defs.resolve_job_def("compact_metrics"), request.run_config)
+    dg.validate_run_config(defs.resolve_job_def(schedule.job_name), request.run_config)

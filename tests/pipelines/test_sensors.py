@@ -1,24 +1,19 @@
-"""The sensors' driver: ticks that may be repeated, and a whole sweep through real runs under ``dagster dev``."""
+"""The sensors' driver: ticks that may be repeated. Whole sweeps through real runs are in ``test_daemon``."""
 
-import os
-import signal
-import time
-import urllib.request
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
-import yaml
-from sqlalchemy import select
 
-from halving import curves, init
+from halving import init
 from halving.trial.messages import ReachedRung
 from pipelines.definitions import defs
 from pipelines.sensors import finish_sweeps, hand_out, retry_crashed_trials, start_trials, stop_diverged_trials, watch_starting_pods
 from resources.backend import Backend
-from resources.catalog import ModelVersionRow, SweepRow
+from resources.catalog import SweepRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.kubernetes.pending_pods import Starting
 from resources.scheduling.assignment import Assignment, Superseded
@@ -26,10 +21,9 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import extend_sweep, open_sweep
 from resources.search.state import Status
 from resources.sweep_spec import parse_spec
-from tests.backends import Dagster
-from tests.ports import free_port
 
 Small = Callable[..., dict[str, Any]]
+ENDED = {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
 
 
 @pytest.fixture
@@ -86,6 +80,25 @@ def test_a_paused_trial_in_the_top_share_is_resumed_under_its_next_rung_and_atte
         given = launched.claim(number, "worker")
         launched.reached(given, ReachedRung(1, {"score": value}, "sha256:c"), 1.0)
     assert f"{launched.id}.0000/r1/a2" in [request.run_key for request in tick(start_trials, backend, instance)]
+
+
+def test_a_trial_that_goes_on_with_other_resources_gets_a_run_whose_pod_has_those(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cluster.yaml").write_text("concurrency: 1\n")
+    monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
+    spec = parse_spec(small(strategy={"median": {"max_budget": 2}}, resources={"gpus": {1: 1, 2: 8}, "processes": 1}, concurrency=1))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    prepare(instance, scheduler)
+    (first,) = tick(start_trials, backend, instance)
+    given = scheduler.claim(0, "worker")
+    scheduler.reached(given, ReachedRung(1, {"score": 0.5}, "sha256:c"), 1.0)
+    scheduler.resized(given, 1.0)
+    (second,) = tick(start_trials, backend, instance)
+    assert [request.run_key for request in (first, second)] == [f"{scheduler.id}.0000/r0/a1", f"{scheduler.id}.0000/r1/a2"]
+    pods = [json.loads(request.tags["dagster-k8s/config"])["container_config"]["resources"] for request in (first, second)]
+    assert [pod["limits"]["nvidia.com/gpu"] for pod in pods] == ["1", "8"]
 
 
 def test_a_trial_whose_run_was_canceled_is_queued_again_with_its_next_attempt(
@@ -193,6 +206,26 @@ def test_trials_that_a_sweep_was_extended_by_get_their_partition_with_their_run(
         data = start_trials.evaluate_tick(context)
     asked = [key for request in data.dynamic_partitions_requests or [] for key in request.partition_keys]
     assert asked == [request.partition_key for request in data.run_requests or []] != []
+
+
+def test_the_final_training_gets_runs_and_partitions_of_its_own_when_the_search_is_over(
+    backend: Backend, instance: dg.DagsterInstance, small: Small
+) -> None:
+    spec = parse_spec(small(max_trials=1, concurrency=2, strategy={"random": {"budget": 2}}, final={"seeds": 3, "epochs": 5}))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="sensors", commit=None).id)
+    prepare(instance, scheduler)
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{scheduler.id}.0000/r0/a1"]
+    scheduler.reached(scheduler.claim(0, "worker"), ReachedRung(2, {"score": 0.5}, "sha256:c"), 1.0)
+    asked = tick(start_trials, backend, instance)
+    assert [request.run_key for request in asked] == [f"{scheduler.id}.0001/r0/a1", f"{scheduler.id}.0002/r0/a1"]
+    assert tick(finish_sweeps, backend, instance) == []
+    for number in (1, 2):
+        scheduler.reached(scheduler.claim(number, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
+    assert [request.run_key for request in tick(start_trials, backend, instance)] == [f"{scheduler.id}.0003/r0/a1"]
+    scheduler.reached(scheduler.claim(3, "worker"), ReachedRung(5, {"score": 0.9}, "sha256:c"), 1.0)
+    assert tick(start_trials, backend, instance) == []
+    assert [request.partition_key for request in tick(finish_sweeps, backend, instance)] == [scheduler.id]
 
 
 def test_a_sweep_that_one_job_drives_is_left_to_it(backend: Backend, small: Small, instance: dg.DagsterInstance) -> None:
@@ -319,75 +352,3 @@ def test_a_run_that_cannot_be_canceled_does_not_stop_the_tick(
     assert tick(watch_starting_pods, backend, instance) == []
     assert asked
     assert given in launched.handed_out(), "first the run, then the trial"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_whole_sweep_runs_through_the_sensors_with_every_trial_killed_once(tmp_path: Path, small: Small) -> None:
-    spec = small(
-        trainable="tests.trainables:train_crashing",
-        max_trials=3,
-        strategy={"asha": {"sampler": "random", "min_budget": 2, "max_budget": 6}},
-    )
-    config = tmp_path / "sweep.yaml"
-    config.write_text(yaml.safe_dump(spec))
-    dagster = Dagster(tmp_path)
-    port = free_port()
-    log = tmp_path / "dev.log"
-    server = dagster.start("dev", "-w", "workspace.yaml", "-p", str(port), log=log)
-    try:
-        _wait_until_serving(port, log)
-        launch = dagster.start(
-            "job", "launch", "-w", "workspace.yaml", "-j", "launch_sweep", "-c", str(config), log=tmp_path / "launch.log"
-        )
-        assert launch.wait() == 0, (tmp_path / "launch.log").read_text()[-2000:]
-        _wait_until_finished(dagster, log)
-    finally:
-        os.killpg(server.pid, signal.SIGINT)
-        server.wait(150)  # it gives its webserver and its daemon a minute each
-
-    with dagster.backend.catalog.read() as session:
-        (sweep,) = session.scalars(select(SweepRow))
-        (version,) = session.scalars(select(ModelVersionRow))
-        trials = dagster.backend.catalog.trials(session, sweep.id)
-    assert (sweep.driver, sweep.status, version.stage) == ("sensors", "finished", "champion")
-    assert [trial.failures for trial in trials] == [1, 1, 1]
-    assert sorted(trial.status for trial in trials) == ["completed", "paused", "paused"]
-    for trial in trials:
-        points = curves([f"{sweep.id}.{trial.number:04d}"], "score", project="small", root=dagster.backend.store, attempts="raw")
-        steps = points["step"].to_pylist()
-        assert sorted(steps) == list(range(1, len(steps) + 1)), "an epoch was trained twice or not at all"
-    with dg.DagsterInstance.from_config(str(dagster.home)) as instance:
-        runs = instance.get_runs()
-        keys = [run.tags["dagster/run_key"] for run in runs if run.job_name == "run_trial"]
-        materialized = instance.fetch_materializations(dg.AssetKey("trial"), limit=100).records
-        reports = instance.fetch_materializations(dg.AssetKey("evaluation_report"), limit=100).records
-        checkpoints = instance.fetch_materializations(dg.AssetKey("promoted_checkpoint"), limit=100).records
-    assert len(keys) == len(set(keys)) == sum(trial.attempt for trial in trials)
-    failed = [run for run in runs if run.status is dg.DagsterRunStatus.FAILURE]
-    assert len(failed) == 3
-    assert len(materialized) == 4  # three trials at the first rung, one of them at the second
-    assert [record.partition_key for record in reports] == [record.partition_key for record in checkpoints] == [sweep.id]
-
-
-def _wait_until_serving(port: int, log: Path, seconds: float = 90) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError(f"dagster dev did not serve within {seconds} s; it said:\n{log.read_text()[-3000:]}")
-
-
-def _wait_until_finished(dagster: Dagster, log: Path, seconds: float = 240) -> None:
-    until, ended = time.monotonic() + seconds, {dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED}
-    while time.monotonic() < until:
-        with dagster.backend.catalog.read() as session:
-            finished = list(session.scalars(select(SweepRow.status))) == ["finished"]
-        with dg.DagsterInstance.from_config(str(dagster.home)) as instance:  # the run that finished it still writes its last events
-            if finished and {run.status for run in instance.get_runs()} <= ended:
-                return
-        time.sleep(1)
-    raise AssertionError(f"the sweep did not finish in {seconds} s; dagster dev said:\n{log.read_text()[-3000:]}")

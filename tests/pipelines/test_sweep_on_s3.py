@@ -10,13 +10,17 @@ import yaml
 from pyarrow import fs
 from sqlalchemy import select
 
+import halving
 from halving import Store
+from halving.cli.main import main
 from halving.query.api import sql
 from halving.query.runs import list_runs
 from halving.records.run_record import RunRecords
+from halving.store.store import digest_of
 from resources.analysis.trial_curves import curves
 from resources.catalog import ModelVersionRow, SweepRow
 from resources.evaluation.report import report_path
+from tests import trainables
 from tests.backends import SMALL, Dagster
 from tests.postgres import Postgres
 from tests.s3 import CREDENTIALS, S3
@@ -77,6 +81,19 @@ def test_its_runs_and_curves_are_read_from_s3(executed: Executed) -> None:
     assert table["step"].to_pylist() == list(range(1, (longest.attempts[-1].epoch or 0) + 1))
     (counted,) = sql("SELECT count(*) AS points FROM metrics WHERE key = 'train/loss'", root=store).to_pylist()
     assert counted["points"] == sum(saved.epoch for run in runs if (saved := RunRecords(store, "small", run.run).latest_checkpoint()))
+
+
+def test_its_champion_is_found_loaded_and_exported_from_s3_while_the_catalog_is_away(
+    executed: Executed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALVING_ROOT", executed.store.root)
+    monkeypatch.setenv("HALVING_CATALOG", "postgresql+psycopg://nobody@127.0.0.1:1/nothing")
+    found = halving.resolve("small@champion")
+    assert digest_of(executed.objects()[found.uri.removeprefix("s3://")]) == found.digest
+    assert list(halving.load_model("small@champion").predict({"x": [0.1, 0.9]})) == ["low", "high"]
+    assert main(["models", "export", "small@champion", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out/code/tests/trainables.py").read_text() == Path(trainables.__file__).read_text()
+    assert set(json.loads((tmp_path / "out/predictions.json").read_text())) <= {"low", "high"}
 
 
 def test_no_credential_is_in_a_record_an_event_or_a_log(executed: Executed) -> None:

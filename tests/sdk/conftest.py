@@ -30,8 +30,25 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def every_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    save_always(monkeypatch)
+
+
+def save_always(patch: pytest.MonkeyPatch) -> None:
     """No checkpoint is too expensive: each ``run.save`` writes."""
-    monkeypatch.setattr("halving.checkpoints.interval.SHARE", math.inf)
+    for share in ("SHARE", "STALL_SHARE", "BESIDE_SHARE"):
+        patch.setattr(f"halving.checkpoints.interval.{share}", math.inf)
+
+
+@pytest.fixture
+def no_git_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever git settings the machine has, the test sees none."""
+    for name in [name for name in os.environ if name.startswith("GIT_")]:
+        monkeypatch.delenv(name)
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.org")
 
 
 @pytest.fixture
@@ -45,6 +62,7 @@ def script(request: pytest.FixtureRequest, tmp_path: Path) -> Script:
         path.write_text(source)
         environment = {**os.environ, "HALVING_ROOT": root}
         command = [*before, sys.executable, str(path), *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        # One that hangs is ended by pytest's own timeout, however busy the machine is.
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     return run

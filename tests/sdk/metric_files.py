@@ -25,7 +25,7 @@ import json, os, shutil, signal, sys
 import numpy, pyarrow.parquet, pyarrow.compute, pyarrow.fs
 from halving import Store
 from halving.maintenance.compaction import compact
-from halving.maintenance.retention import apply_retention
+from halving.maintenance.retention import PointDays, drop_points
 
 def patched(function, ticks):
     def call(*arguments, **named):

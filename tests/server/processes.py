@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from tests.ports import free_port
+from tests.server import plain_http
 from tests.waiting import wait_for
 
 # Servers are forked from a process that has imported what they need: to import it again for each took longer than most of their tests.
@@ -111,7 +112,7 @@ class ServerProcess:
     def _answers(self) -> bool:
         assert self._is_alive()
         try:
-            return httpx2.get(f"{self.address}/api/v1/health").status_code == 200
+            return plain_http.get(f"{self.address}/api/v1/health").status_code == 200
         except httpx2.TransportError:
             return False
 
@@ -149,7 +150,7 @@ class Stream:
         self.status: queue.Queue[int] = queue.Queue()
         self.ended = threading.Event()
         self._answer: httpx2.Response | None = None
-        self._client = httpx2.Client(timeout=httpx2.Timeout(5, read=60))
+        self._client = plain_http.client(timeout=httpx2.Timeout(5, read=60))
         headers = {"Last-Event-ID": last} if last else {}
         self._thread = threading.Thread(target=self._read, args=(url, params, headers), daemon=True)
         self._thread.start()

@@ -6,6 +6,7 @@ from typing import Any
 
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, utcnow
+from resources.registry.gates.verdict import Verdict
 from resources.registry.versions import register
 from resources.sweep_spec import SweepSpec
 from tests.searches import search
@@ -33,6 +34,11 @@ def promoted(
             "metrics": metrics,
             "winner": {"key": f"{sweep}.0000", "params": {}, "metrics": {}, "violation": 0.0, "checkpoint": digest},
             "champion": None,
+            "gates": [
+                Verdict("finite_metrics", "fail", "not finite: loss").as_dict(),
+                Verdict("lineage", "pass", "all was there").as_dict(),
+                Verdict("non_inferior", "pass", "there is no champion yet", "accuracy").as_dict(),
+            ],
         }
         report = backend.store.put_blob(json.dumps(data).encode())
         session.add(ReportRow(sweep=sweep, digest=report, html=html, metrics=metrics, created_at=utcnow()))

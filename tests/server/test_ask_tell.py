@@ -540,6 +540,13 @@ def test_dagsters_studies_hand_out_nothing_and_unknown_ones_are_named(client: Te
     assert client.post(f"/hpo/studies/{study}/trials/5/heartbeat", json={"attempt": 1}).status_code == 404
 
 
+def test_loops_read_their_data_themselves_so_a_final_training_is_refused_with_what_to_do(client: TestClient, external: Small) -> None:
+    answer = client.post("/hpo/studies", params={"driver": "api"}, json={**external(), "predictor": "a:b", "final": {"seeds": 2}})
+    assert answer.status_code == 422, answer.text
+    for said in ("final = {'seeds': 2", "not accepted with driver api", "leave it out and train the winner again yourself"):
+        assert said in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("sampler", "says"),
     [

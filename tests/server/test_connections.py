@@ -59,6 +59,7 @@ class Requests:
         return answer.json() if answer.headers.get("content-type") == "application/json" else None
 
 
+@pytest.mark.usefixtures("mlflow_grammar")
 def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestClient, either_backend: Backend, small: Small) -> None:
     catalog = either_backend.catalog
     snapshot = take_snapshot(either_backend.store, catalog, parse_spec(small()).dataset).digest
@@ -78,7 +79,11 @@ def test_every_route_answers_where_the_catalog_has_one_connection(lonely: TestCl
     link = requests("GET", "/models/{model}/champion", model="small")["url"]
     requests("GET", "/signed/{address}", address=link.rpartition("/")[2])
     requests("POST", "/models/{model}/versions/{version}/archive", **of_version)
-    requests("POST", "/models/{model}/versions/{version}/promote", **of_version)
+    requests("POST", "/models/{model}/versions/{version}/approve", **of_version, json={"note": "good"})
+    requests("POST", "/models/{model}/versions/{version}/reject", **of_version, json={"note": "bad"})
+    requests("POST", "/models/{model}/versions/{version}/promote", **of_version, json={"note": "good after all", "force": True})
+    requests("POST", "/models/{model}/rollback", 404, model="small")
+    requests("GET", "/models/{model}/history", model="small")
     app: Any = lonely.app
     routes = {(method, str(one.path_format)) for one in iter_route_contexts(app.routes) for method in one.methods or ()}
     _track(lonely, requests)
@@ -134,7 +139,7 @@ def _look(requests: Requests, sweep: str, snapshot: str) -> None:
     requests("GET", "/live", 422, params={"filter": "status = finished", "key": "score", "cursor": "none"})  # else it would not end
     requests("GET", f"{RUN}/metrics", project="small", run=f"{sweep}.0000", params={"key": "score"})
     requests("GET", "/media", params={"run": run})
-    for path in ("/blobs/{digest}", "/blobs/{digest}/rows"):
+    for path in ("/blobs/{digest}", "/blobs/{digest}/rows", "/checkpoints/{digest}"):
         requests("GET", path, 404, digest="sha256:" + "0" * 64, params={"run": run})
     requests("GET", STUDY, study=sweep)
     requests("GET", "/models/{model}", model="small")
@@ -172,6 +177,10 @@ def _send(requests: Requests) -> None:
     requests("POST", "/ingest", params={**attempt, "sequence": 0}, json={"points": [{"key": "a", "step": 0, "value": 1}]})
     requests("GET", "/ingest", params=attempt)
     requests("POST", "/ingest/end", json=attempt)
+    of_run = {"project": "small", "run": run}
+    requests("POST", "/runs/{project}/{run}/tags", **of_run, json={"tags": {"team": "vision"}})
+    for word in ("archive", "delete", "restore"):
+        requests("POST", f"/runs/{{project}}/{{run}}/{word}", **of_run)
     folder = f"runs/project=small/{run}"
     requests("GET", "/files", params={"folder": folder})
     requests("GET", "/files/{name}", name=f"{folder}/record.json")

@@ -35,6 +35,24 @@ def client(store: Store) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture
+def undisturbed(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of a server that reads nothing but what it is asked for: it keeps no index."""
+    monkeypatch.setattr("server.app.SERVICES", [])
+    with client_of(Settings(root=store.root)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a store that nobody changes: run ``r`` has three points, run ``empty`` none."""
+    store = Store(tmp_path_factory.mktemp("shared") / "store")
+    train(store, "r", 3)
+    init(project="p", id="empty", root=store.root, system_metrics=None).finish()
+    with client_of(Settings(root=store.root)) as client:
+        yield client
+
+
 def train(store: Store, run: str, points: int, keys: tuple[str, ...] = ("loss",), first: int = 0) -> None:
     """A run that logs and ends."""
     with init(project="p", id=run, root=store.root, system_metrics=None) as training:
@@ -104,12 +122,12 @@ def test_the_binary_answer_is_the_curves_of_the_sdk(store: Store, client: TestCl
     ],
 )
 def test_the_encoding_is_the_one_that_accept_wants_most_and_none_is_given_that_it_refuses(
-    store: Store, client: TestClient, accept: str | None, kind: str | None
+    shared: TestClient, accept: str | None, kind: str | None
 ) -> None:
-    train(store, "r", 3)
+    asked = shared.build_request("GET", "/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={"Accept": accept or ""})
     if accept is None:
-        del client.headers["accept"]
-    answer = client.get("/api/v1/curves", params={"run": "p/r", "key": "loss"}, headers={} if accept is None else {"Accept": accept})
+        del asked.headers["accept"]
+    answer = shared.send(asked)
     if kind is None:
         assert (answer.status_code, answer.headers["content-type"]) == (406, "application/problem+json")
         for each in ("application/json", "application/vnd.halving.curves", "application/vnd.apache.arrow.stream"):
@@ -242,12 +260,8 @@ def test_an_answer_is_not_given_again_until_a_run_logs_more(store: Store, client
         ({"run": "p/empty", "key": "loss"}, 200, ""),
     ],
 )
-def test_a_slip_is_answered_with_what_is_accepted(
-    store: Store, client: TestClient, asked: dict[str, Any], status: int, message: str
-) -> None:
-    train(store, "r", 3)
-    init(project="p", id="empty", root=store.root, system_metrics=None).finish()
-    answer = client.get("/api/v1/curves", params=asked)
+def test_a_slip_is_answered_with_what_is_accepted(shared: TestClient, asked: dict[str, Any], status: int, message: str) -> None:
+    answer = shared.get("/api/v1/curves", params=asked)
     assert answer.status_code == status, answer.text
     assert message in answer.text
 
@@ -267,7 +281,7 @@ def test_a_filter_chooses_the_first_runs_of_its_order(store: Store, client: Test
 
 @pytest.mark.parametrize("compacted", [True, False])
 def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
-    store: Store, client: TestClient, monkeypatch: pytest.MonkeyPatch, compacted: bool
+    store: Store, undisturbed: TestClient, monkeypatch: pytest.MonkeyPatch, compacted: bool
 ) -> None:
     for run, points in (("short", 100), ("long", 20_000)):
         train(store, run, points)
@@ -277,10 +291,10 @@ def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
     true_file = parquet_reader._File.__init__
     monkeypatch.setattr(parquet_reader._File, "__init__", lambda file, store, path: (opened.append(path), true_file(file, store, path))[1])
     asked = {"run": ["p/short", "p/long"], "key": "loss", "max_points": 100}
-    client.get("/api/v1/curves", params=asked, headers=BINARY)
+    undisturbed.get("/api/v1/curves", params=asked, headers=BINARY)
     for low, high in ((10, 15_000), (50, 9_000)):
         before = list(opened)
-        header, arrays = decoded(client.get("/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY).content)
+        header, arrays = decoded(undisturbed.get("/api/v1/curves", params={**asked, "low": low, "high": high}, headers=BINARY).content)
         assert opened == before
         for one, own in zip(header["curves"], arrays, strict=True):
             table = curves(one["run"], "loss", root=store, max_points=100, window=(low, high), edges="whole")
@@ -288,5 +302,5 @@ def test_a_zoom_into_what_was_read_opens_no_file_and_is_the_curve_of_the_sdk(
             np.testing.assert_array_equal(own["value"], table["value"].to_numpy().astype(np.float32))
         del opened[len(before) :]
     train(store, "short", 10, first=200)
-    (one,) = decoded(client.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content)[0]["curves"]
+    (one,) = decoded(undisturbed.get("/api/v1/curves", params={**asked, "run": "p/short"}, headers=BINARY).content)[0]["curves"]
     assert one["points"] == 110

@@ -276,7 +276,7 @@ def test_a_bomb_is_refused_before_it_is_in_memory(shared: TestClient, how: str) 
         answer = run.send(0, arrow(table, compression=how.removeprefix("arrow ")), Content_Type=ARROW)
         message = "compressed Arrow buffers are not accepted"
     else:
-        body = _zeros(how, 40 * MOST_BYTES)
+        body = _zeros(how, 8 * MOST_BYTES)
         assert len(body) < MOST_BYTES
         tracemalloc.start()
         answer = run.send(0, body, Content_Type=ARROW, Content_Encoding=how)

@@ -30,6 +30,7 @@ from halving.store.store import Store
 from resources.backend import Backend
 from server.identity.tokens import create_token
 from tests.ports import free_port
+from tests.server import plain_http
 from tests.server.ingested import points, stored
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
@@ -75,11 +76,20 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerPro
     assert ([attempt.status for attempt in info.attempts], info.seed, info.tags) == (["finished"] * 2, 3, {"team": "vision"})
     assert info.provenance["packages"]
     assert _steps(root, run.id) == [1, 2]
-    media = httpx2.get(f"{server.address}/api/v1/media", params={"run": f"p/{run.id}"}).json()["media"]
+    media = plain_http.get(f"{server.address}/api/v1/media", params={"run": f"p/{run.id}"}).json()["media"]
     assert [(row["key"], row["step"]) for row in media] == [("sample", 1), ("sample", 2)]
-    (artifact,) = httpx2.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]
-    blob = httpx2.get(f"{server.address}/api/v1/blobs/{artifact['digest']}", params={"run": f"p/{run.id}"})
+    (artifact,) = plain_http.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]
+    blob = plain_http.get(f"{server.address}/api/v1/blobs/{artifact['digest']}", params={"run": f"p/{run.id}"})
     assert blob.content == b"as trained"
+    name = f"p/{run.id}"
+    assert halving.tag_run(name, {"paper": "3", "team": None}, url=server.address) == {"paper": "3"}
+    changed = [change(name, url=server.address) for change in (halving.archive_run, halving.delete_run, halving.delete_run)]
+    assert (changed, read_run(Store(root), "p", run.id).lifecycle) == ([True, True, False], "deleted")
+    assert halving.restore_run(name, url=server.address)
+    with pytest.raises(halving.InvalidInput, match="is not accepted with a server: give project/run"):
+        halving.delete_run(run.id, url=server.address)
+    with pytest.raises(halving.NotFound, match="no run 'none' in project 'p'"):
+        halving.delete_run("p/none", url=server.address)
 
 
 def test_a_server_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(server: ServerProcess, root: str) -> None:
@@ -200,15 +210,16 @@ def test_two_clients_with_one_run_have_an_attempt_each_and_no_point_is_lost(serv
 def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_none(server: ServerProcess, root: str) -> None:
     """Each batch goes to both at once, as a client does that has lost an answer."""
     whose: dict[str, str | int] = {"project": "p", "run": "r", "attempt": 1}
-    assert httpx2.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": "r"}, timeout=60).status_code == 201
+    assert plain_http.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": "r"}, timeout=60).status_code == 201
 
     def send(to: ServerProcess, sequence: int) -> None:
         while True:
             try:
                 batch = {"points": points(50 * sequence, 50 * sequence + 50)}
-                answer = httpx2.post(f"{to.address}/api/v1/ingest", params={**whose, "sequence": sequence}, json=batch, timeout=60)
+                answer = plain_http.post(f"{to.address}/api/v1/ingest", params={**whose, "sequence": sequence}, json=batch, timeout=60)
             except httpx2.TransportError:
-                continue  # it is away
+                time.sleep(0.02)  # it is away
+                continue
             assert answer.status_code in (200, 429, 503), answer.text
             if answer.status_code == 200:
                 assert answer.json() == {"points": 50, "next": sequence + 1}
@@ -222,7 +233,7 @@ def test_replicas_take_one_runs_batches_and_one_that_is_killed_amid_them_loses_n
                 other.start()
             for sent in sending:
                 sent.result()
-    assert httpx2.post(f"{server.address}/api/v1/ingest/end", json=whose, timeout=60).status_code == 200
+    assert plain_http.post(f"{server.address}/api/v1/ingest/end", json=whose, timeout=60).status_code == 200
     assert _steps(root, "r") == list(range(3_000))
 
 
@@ -230,7 +241,7 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
     count = 200
     batch = {"points": points(0, 50)}
     for number in range(count):
-        begun = httpx2.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": f"r{number}"}, timeout=60)
+        begun = plain_http.post(f"{server.address}/api/v1/ingest/begin", json={"project": "p", "run": f"r{number}"}, timeout=60)
         assert begun.status_code == 201
     server.kill()
     back = threading.Event()
@@ -238,7 +249,7 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
     def come(number: int) -> int:
         """Send three batches; how often it was told to come later."""
         later = 0
-        with httpx2.Client(base_url=server.address, timeout=120) as client:
+        with plain_http.client(base_url=server.address, timeout=120) as client:
             back.wait()
             for sequence in range(3):
                 query: dict[str, str | int] = {"project": "p", "run": f"r{number}", "attempt": 1, "sequence": sequence}
@@ -246,6 +257,7 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
                     try:
                         answer = client.post("/api/v1/ingest", params=query, json=batch)
                     except httpx2.TransportError:
+                        time.sleep(0.02)
                         later += 1
                         continue
                     if answer.status_code == 200:
@@ -330,7 +342,7 @@ def test_a_store_that_was_restored_from_a_backup_takes_what_is_logged_from_then_
 
 def _answers(address: str) -> bool:
     try:
-        return httpx2.get(f"{address}/api/v1/health").status_code == 200
+        return plain_http.get(f"{address}/api/v1/health").status_code == 200
     except httpx2.TransportError:
         return False
 

@@ -11,6 +11,7 @@ from resources.backend import Backend
 from resources.catalog import IntentRow
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec import parse_spec
+from tests.server import plain_http
 from tests.server.processes import server_of
 
 KEY = {"Idempotency-Key": "0b1c"}
@@ -33,7 +34,7 @@ def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(backend: Backen
 
         def ask() -> httpx2.Response:
             body = run if what == "training-runs" else small()
-            return httpx2.post(f"{server.address}/api/v1/{what}", json=body, headers=KEY, timeout=30)
+            return plain_http.post(f"{server.address}/api/v1/{what}", json=body, headers=KEY, timeout=30)
 
         first = ask()
         server.kill()

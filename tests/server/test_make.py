@@ -16,6 +16,7 @@ import pytest
 from server.vendor import MANIFEST, MODULES
 from tests.backends import CHECKOUT
 from tests.ports import free_port
+from tests.server import plain_http
 from tests.waiting import wait_for, working_in
 
 pytestmark = pytest.mark.slow  # Dagster starts, and npm, which `make test` needs nothing of
@@ -35,7 +36,7 @@ def test_make_serve_opens_the_page_until_it_is_interrupted(root: str) -> None:
     port = free_port()
     with _made(root, "serve", f"PORT={port}") as (made, log):
         _answers(made, log, f"http://127.0.0.1:{port}/api/v1/health")
-        assert "<title>Halving</title>" in httpx2.get(f"http://127.0.0.1:{port}/").text
+        assert "<title>Halving</title>" in plain_http.get(f"http://127.0.0.1:{port}/").text
         assert f"http://127.0.0.1:{port}" in log.read_text()
         _interrupt(made, root, log)
     assert "Traceback" not in log.read_text()
@@ -126,7 +127,7 @@ def _answers(made: "subprocess.Popen[bytes]", log: Path, address: str) -> httpx2
     def ask() -> httpx2.Response | None:
         assert made.poll() is None, log.read_text()
         try:
-            answer = httpx2.get(address)
+            answer = plain_http.get(address)
         except httpx2.TransportError:
             return None
         return answer if answer.status_code == 200 else None

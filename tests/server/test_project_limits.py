@@ -43,6 +43,10 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/runs/columns", "", None),
     ("GET", "/runs/diff", "run={project}/{run}&run=mine/{run}", None),
     ("GET", "/runs/{project}/{run}", "", None),
+    ("POST", "/runs/{project}/{run}/archive", "", None),
+    ("POST", "/runs/{project}/{run}/delete", "", None),
+    ("POST", "/runs/{project}/{run}/restore", "", None),
+    ("POST", "/runs/{project}/{run}/tags", "", {"tags": {"a": "b"}}),
     ("GET", "/curves", "run={project}/{run}&key=score", None),
     ("GET", "/curves", "run={project}/{run}&key=nothing", None),
     ("GET", "/curves", "filter=&key=score", None),
@@ -51,6 +55,7 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/training-runs/{project}/{run}/metrics", "key=score", None),
     ("GET", "/media", "run={project}/{run}", None),
     ("GET", "/blobs/{digest}", "run={project}/{run}", None),
+    ("GET", "/checkpoints/{digest}", "run={project}/{run}", None),
     ("GET", "/blobs/{digest}/rows", "run={project}/{run}", None),
     ("PUT", "/blobs/{digest}", "", None),
     ("GET", "/files", "folder=runs/project={project}/{run}", None),
@@ -84,7 +89,11 @@ ASKED: list[tuple[str, str, str, Any]] = [
     ("GET", "/models", "", None),
     ("GET", "/models/{model}", "", None),
     ("GET", "/models/{model}/champion", "", None),
+    ("GET", "/models/{model}/history", "", None),
     ("POST", "/models/{model}/versions/{version}/promote", "", None),
+    ("POST", "/models/{model}/versions/{version}/approve", "", {"note": "good"}),
+    ("POST", "/models/{model}/versions/{version}/reject", "", {"note": "bad"}),
+    ("POST", "/models/{model}/rollback", "", None),
     ("POST", "/models/{model}/versions/{version}/archive", "", None),
     ("GET", "/datasets", "", None),
     ("GET", "/datasets/{name}", "", None),
@@ -220,6 +229,11 @@ def test_a_sweep_of_another_project_is_no_source_as_one_that_is_not_there(
 def test_what_dagster_opens_later_keeps_the_projects_of_who_asked(launch: Callable[..., Response], backend: Backend) -> None:
     asked = launch("sensors", warm_start="auto").json()
     assert intents.find(backend.catalog, asked["intent"]).payload["projects"] == ["mine"]
+
+
+def test_a_study_is_launched_in_its_callers_projects_alone_whatever_its_name_is(launch: Callable[..., Response]) -> None:
+    assert launch("sensors", project="secretproj").status_code == 404
+    assert launch("sensors", project="mine", name="secretproj").status_code == 404
 
 
 @pytest.mark.parametrize(("project", "status"), [("secretproj", 404), ("mine", 202)])

@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx2
 import pytest
 
 from halving import init
@@ -12,6 +11,7 @@ from resources.backend import Backend
 from server.access.once import REPLAYED
 from tests.postgres import Postgres
 from tests.s3 import S3
+from tests.server import plain_http
 from tests.server.processes import Stream, server_of
 from tests.waiting import wait_for
 
@@ -48,7 +48,7 @@ def test_a_replica_goes_on_with_the_stream_of_another_and_repeats_its_answers(sh
         run.finish()  # not before: of a run that is compacted a resumed stream repeats the points
         assert {step for _, _, step in begun.points()} == set(range(50))
         assert sorted(int(x) for data in resumed.named("points") for x in data["x"]) == list(range(50, 100))
-        asked = [httpx2.post(f"{server.address}/api/v1/hpo/studies", json=small(), headers=KEY, timeout=30) for server in (one, other)]
+        asked = [plain_http.post(f"{server.address}/api/v1/hpo/studies", json=small(), headers=KEY, timeout=30) for server in (one, other)]
     assert [answer.status_code for answer in asked] == [202, 202], asked[0].text
     assert asked[1].json() == asked[0].json()
     assert [REPLAYED in answer.headers for answer in asked] == [False, True]

@@ -10,12 +10,15 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 import uvicorn
 
+from halving.cli.main import main
 from server.app import create_app
 from server.serving import _Server
 from server.settings import Settings
@@ -33,6 +36,13 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self.environment = {**os.environ, "HALVING_ROOT": str(folder / "root")}
         self._served: list[subprocess.Popen[str]] = []
+
+    def tokens(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """``halving tokens …`` in this process: one of its own would import all of it again."""
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as said, redirect_stderr(StringIO()) as complained:
+            patch.setenv("HALVING_ROOT", self.environment["HALVING_ROOT"])
+            status = main(["tokens", *arguments])
+        return subprocess.CompletedProcess(arguments, status, said.getvalue(), complained.getvalue())
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(self._command(arguments), env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, check=False)
@@ -70,7 +80,7 @@ def test_a_server_that_others_can_reach_starts_only_when_somebody_has_a_token(te
     assert refused.stderr.count("\n") == 1
     for said in ("--host 0.0.0.0", "other machines", "halving tokens create NAME --scope admin"):
         assert said in refused.stderr
-    made = terminal.run("tokens", "create", "ada", "--scope", "write", "--project", "digits", "--days", "30")
+    made = terminal.tokens("create", "ada", "--scope", "write", "--project", "digits", "--days", "30")
     token = made.stdout.strip()
     assert token.startswith("hlv_")
     assert token not in made.stderr
@@ -93,17 +103,17 @@ def test_the_address_of_dagster_s_ui_may_come_from_the_environment(terminal: Ter
 
 
 def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: Terminal) -> None:
-    token = terminal.run("tokens", "create", "ada").stdout.strip()
-    again = terminal.run("tokens", "create", "ada")
+    token = terminal.tokens("create", "ada").stdout.strip()
+    again = terminal.tokens("create", "ada")
     assert (again.returncode, "another name" in again.stderr) == (1, True)
-    shown = terminal.run("tokens", "list")
+    shown = terminal.tokens("list")
     assert "holds" in shown.stdout
     assert token not in shown.stdout
-    (listed,) = json.loads(terminal.run("tokens", "list", "--json").stdout)["tokens"]
+    (listed,) = json.loads(terminal.tokens("list", "--json").stdout)["tokens"]
     assert (listed["name"], listed["scope"], listed["holds"], "digest" in listed) == ("ada", "read", True, False)
-    assert terminal.run("tokens", "revoke", "ada").returncode == 0
-    assert "revoked" in terminal.run("tokens", "list").stdout
-    unknown = terminal.run("tokens", "revoke", "bob")
+    assert terminal.tokens("revoke", "ada").returncode == 0
+    assert "revoked" in terminal.tokens("list").stdout
+    unknown = terminal.tokens("revoke", "bob")
     assert (unknown.returncode, "no token 'bob'; there are ada" in unknown.stderr) == (1, True)
     assert terminal.run("serve", "--tokens").returncode == 1  # the only token is revoked
 

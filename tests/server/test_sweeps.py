@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 from unittest.mock import ANY
 
@@ -9,17 +10,22 @@ import pytest
 from fastapi.testclient import TestClient
 from itsdangerous import URLSafeTimedSerializer
 
+from halving import resolve
 from resources.analysis.summary import summarize
 from resources.backend import Backend
-from resources.catalog import SweepRow, TrialRow
+from resources.catalog import ProjectRow, SweepRow, TrialRow, utcnow
 from resources.datasets.snapshots import take_snapshot
+from resources.features.partitions import partitions
 from resources.registry.leaderboard import leaderboard_of
 from resources.scheduling import intents
-from resources.sweep_spec import SweepSpec
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec, parse_spec
 from server import checkpoint_links
 from tests.searches import search
+from tests.server.joined import with_features
 from tests.server.launched import carried_out
 from tests.server.registry import promoted, score
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 
@@ -108,6 +114,23 @@ def test_an_unchanged_study_is_not_sent_again(client: TestClient, either_backend
     assert tag() not in (first, second)
 
 
+def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_open_sweep_of_its_spec(
+    local: TestClient, backend: Backend, small: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with backend.catalog.write() as session:
+        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
+    run = {"project": "small", "trainable": "tests.trainables:train", "dataset": snapshot.digest, "params": {"x": 0.5}, "epochs": 1}
+    run |= {"objective": {"metric": "score", "direction": "maximize"}, "resources": {"gpus": 1}}
+    open_sweep(backend.catalog, parse_spec(small(resources={"gpus": 1})), snapshot.digest, driver="sensors", commit=None)
+    for path, body in (("hpo/studies", small(resources={"gpus": 1})), ("training-runs", run)):
+        refused = local.post(f"/api/v1/{path}", json=body)
+        assert refused.status_code == 422, refused.text
+        assert "project small has 0 of its 0 GPU-hours left this month" in refused.text
+    assert intents.unsettled(backend.catalog) == []
+
+
 def test_a_study_is_paused_resumed_extended_and_stopped(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
     path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
     for control, shown in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
@@ -180,8 +203,38 @@ def test_models_show_their_versions_and_change_their_stage(client: TestClient, e
     assert client.get("/models/small/champion").json()["checkpoint"] == first.checkpoint
     assert client.post("/models/small/versions/1.0.0/archive").json()["stage"] == "archived"
     assert client.get("/models/small/champion").status_code == 404
-    for path in ("/models/small/versions/9.9.9/promote", "/models/nothing/versions/1.0.0/archive"):
+    for path in ("/models/small/versions/9.9.9/promote", "/models/nothing/versions/1.0.0/archive", "/models/nothing/rollback"):
         assert client.post(path).status_code == 404
+
+
+def test_people_decide_about_versions_in_the_name_of_their_tokens(
+    guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any
+) -> None:
+    approval = {"required": True, "by": ["ann", "bob"]}
+    promoted(backend, small_spec(max_trials=1))
+    version = promoted(backend, small_spec(max_trials=2, approval=approval)).version
+    ann, eve = bearer("ann", scope="write"), bearer("eve", scope="write")
+    at = f"/api/v1/models/small/versions/{version}"
+    refused = guarded.post(f"{at}/promote", headers=ann)
+    assert (refused.status_code, "waits for the approval of 1 of ann, bob" in refused.json()["detail"]) == (422, True), refused.text
+    assert "eve is not among those" in guarded.post(f"{at}/approve", headers=eve, json={"note": "mine"}).json()["detail"]
+    assert guarded.post(f"{at}/approve", headers=ann, json={"note": ""}).status_code == 422
+    assert guarded.post(f"{at}/reject", headers=ann, json={"note": "too slow"}).json()["stage"] == "staging"
+    assert "ann rejected it: too slow" in guarded.post(f"{at}/promote", headers=eve).json()["detail"]
+    assert guarded.post(f"{at}/approve", headers=ann, json={"note": "fast now"}).status_code == 200
+    assert guarded.post(f"{at}/promote", headers=eve).json()["stage"] == "champion"
+    wait_for(lambda: resolve("small@champion", backend.store.root).version == version, 60, "the store names the new champion")
+    assert guarded.post("/api/v1/models/small/rollback", headers=eve, json={"note": "worse"}).json()["version"] == "1.0.0"
+    wait_for(lambda: resolve("small@champion", backend.store.root).version == "1.0.0", 60, "the store names the champion before")
+    events = guarded.get("/api/v1/models/small/history", headers=eve).json()["events"]
+    assert [(event["actor"], event["kind"], event["note"]) for event in events if not event["actor"].startswith("sweep")] == [
+        ("ann", "rejected", "too slow"),
+        ("ann", "approved", "fast now"),
+        ("eve", "replaced", f"by {version}"),
+        ("eve", "promoted", None),
+        ("eve", "replaced", "by 1.0.0"),
+        ("eve", "rolled back", "worse"),
+    ]
 
 
 def test_a_champion_is_fetched_by_a_signed_address(guarded: TestClient, backend: Backend, small_spec: Spec, bearer: Any) -> None:
@@ -244,13 +297,24 @@ def test_datasets_show_their_snapshots_and_the_sweeps_on_them(client: TestClient
     assert client.get("/datasets/nothing").json()["detail"] == "no dataset 'nothing'; there are points"
 
 
+def test_a_snapshot_says_which_features_were_joined_to_it(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
+    snapshot = with_features(either_backend, date(2026, 3, 1), date(2026, 3, 2))
+    made = partitions(either_backend.store, "clicks", 1)
+    columns = [{"name": "ctr", "feature": "ctr"}, {"name": "at_night", "feature": "night"}]
+    days = {"days": 2, "first": "2026-03-01", "last": "2026-03-02", "rows": sum(day.rows for day in made)}
+    answered = client.get(f"/datasets/ctr/{snapshot.digest.removeprefix('sha256:')}").json()
+    assert answered["views"] == [{"view": "clicks@1", "columns": columns, **days}]
+    plain = take_snapshot(either_backend.store, either_backend.catalog, small_spec().dataset)
+    assert client.get(f"/datasets/points/{plain.digest.removeprefix('sha256:')}").json()["views"] == []
+
+
 def test_the_gates_of_a_version_are_judged_by_its_report(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
     version = promoted(either_backend, small_spec(max_trials=1))
     gates = {gate["name"]: gate for gate in client.get(f"/reports/{version.sweep}/gates").json()["gates"]}
     assert not gates["finite_metrics"]["passed"]
     assert "loss" in gates["finite_metrics"]["reason"]
-    assert "run record" in gates["lineage_complete"]["reason"]  # the test trained nothing
-    assert either_backend.store.root not in gates["lineage_complete"]["reason"]
-    assert gates["not_worse_than_champion"]["passed"]
+    assert "run record" in gates["lineage"]["reason"]  # the test trained nothing
+    assert either_backend.store.root not in gates["lineage"]["reason"]
+    assert gates["non_inferior"]["outcome"] == "pass"
     searching = search(either_backend, small_spec(name="other", max_trials=3), score, most=2)
     assert client.get(f"/reports/{searching}/gates").status_code == 404

@@ -8,6 +8,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import RUN_FIELDS, RunFilter
+from resources.analysis.run_index.conditions import names_of
 from resources.analysis.run_index.select import choose
 from resources.catalog import RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
@@ -39,9 +40,10 @@ def select_columns(
         for name, field in RUN_FIELDS.items()
         if kinds == KINDS and name.startswith(begins.lower())
     ]
-    runs = choose(session, chosen, projects) if chosen and (chosen.where or chosen.limit is not None) else None
-    if runs is not None and chosen and chosen.limit is None:
-        runs = runs.order_by(None)
+    runs = None
+    if chosen and (chosen.where or chosen.limit is not None):
+        runs = choose(session, chosen, names_of(session, chosen.fields), projects)
+        runs = runs.order_by(None) if chosen.limit is None else runs
     return {"fields": fields, **{kind: _names(session, kind, begins, runs, projects, limit) if kind in kinds else [] for kind in KINDS}}
 
 

@@ -7,15 +7,47 @@ may choose any order of joins.
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Double, FromClause, Select, and_, case, cast, false, or_, true
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    Double,
+    FromClause,
+    Select,
+    and_,
+    any_,
+    case,
+    cast,
+    false,
+    literal,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.orm import Session
 
-from halving.query.run_filter import And, Between, Comparison, Condition, Field, In, InvalidFilter, IsNull, Like, Not, Or, Order, Value
+from halving.query.run_filter import (
+    And,
+    Between,
+    Comparison,
+    Condition,
+    Field,
+    In,
+    InvalidFilter,
+    IsNull,
+    Like,
+    Not,
+    Or,
+    Order,
+    RunFilter,
+    Value,
+)
 from halving.query.runs import seconds_of
+from halving.records.amendments import ACTIVE, ARCHIVED, DELETED, REMOVED
 from resources.analysis.run_index.write import find_names
 from resources.catalog import RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
@@ -24,6 +56,8 @@ from resources.catalog.models import version_of_runs
 MOST_TABLES = 50
 """In a statement; SQLite joins at most 64 tables."""
 Clause = ColumnElement[Any]
+Names = Mapping[tuple[str, str], int]
+"""Ids by kind and name."""
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -33,6 +67,11 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+def names_of(session: Session, fields: Iterable[Field]) -> Names:
+    """The ids of those names of fields that the index has; a name that it has not no run has."""
+    return find_names(session, {(field.kind, field.name) for field in fields if field.kind != "run"})
 
 
 @dataclass(frozen=True)
@@ -75,31 +114,43 @@ class Sources:
     """The tables that a statement about runs reads, beside ``runs`` itself one for each name that is asked for.
 
     Args:
-        fields: all that will be asked for.
+        names: of all that will be asked for, as :func:`names_of` gives them.
 
     Raises:
         InvalidFilter: from its methods: there are more names than a statement may have tables.
     """
 
-    def __init__(self, session: Session, fields: Iterable[Field]) -> None:
+    def __init__(self, session: Session, names: Names) -> None:
         self.is_postgres = session.get_bind().dialect.name == "postgresql"
-        # A name that the index has not no run has.
-        self._names = find_names(session, {(field.kind, field.name) for field in fields if field.kind != "run"})
-        self._values: dict[tuple[str, str], Any] = {}
+        self._names = names
+        self._values: dict[tuple[str, str], tuple[Any, Clause]] = {}
         self._models: Any = None
+        self._decisive = True
 
-    def name_id(self, field: Field) -> int | None:
-        """The id of a param, metric or tag; None if no run has it."""
-        return self._names.get((field.kind, field.name))
+    def only_shown(self) -> None:
+        """From here on no condition is asked for: a run without a value of the names to come is kept."""
+        self._decisive = False
 
     def joined(self, statement: Select[Any]) -> Select[Any]:
         """The statement, from all tables that were asked for so far."""
         source: FromClause = RunRow.__table__
-        for key, table in self._values.items():
-            source = source.outerjoin(table, and_(table.c.name_id == self._names[key], table.c.run_id == RunRow.id))
+        for table, is_that_name in self._values.values():
+            source = source.outerjoin(table, and_(is_that_name, table.c.run_id == RunRow.id))
         if self._models is not None:
             source = source.outerjoin(self._models, and_(self._models.c.run == RunRow.run, self._models.c.project == RunRow.project))
         return statement.select_from(source)
+
+    def of_values(self, first: Field, key: Clause) -> Select[Any]:
+        """Ids of active runs that have a value of ``first``, and ``key``, from the values alone: only the few runs that are not active are
+        looked up. Nothing may have been asked of runs themselves.
+        """
+        begin, is_first = self._values[first.kind, first.name]
+        source: FromClause = begin
+        for table, is_that_name in self._values.values():
+            if table is not begin:
+                source = source.outerjoin(table, and_(is_that_name, table.c.run_id == begin.c.run_id))
+        others = select(RunRow.id).where(RunRow.lifecycle.in_((ARCHIVED, DELETED, REMOVED)))
+        return select(begin.c.run_id.label("id"), key).select_from(source).where(is_first, begin.c.run_id.not_in(others))
 
     def operand(self, field: Field) -> Operand | None:
         """A field; None if no run has it."""
@@ -114,8 +165,8 @@ class Sources:
                     f"{field} is not accepted: the catalog is asked for at most {MOST_TABLES} different params, metrics and tags at once"
                 )
                 raise InvalidFilter(reason, field.column)
-            self._values[key] = RunValueRow.__table__.alias(f"value_{len(self._values)}")
-        columns = self._values[key].c
+            self._values[key] = self._values_of(self._names[key])
+        columns = self._values[key][0].c
         if field.part != "last":
             column = columns[field.part]
             return Operand(column.is_not(None), None, {NUMBER: None}, column, columns.text)
@@ -124,6 +175,15 @@ class Sources:
             return Operand(present, columns.type, {kind: columns.type == kind for kind in (NUMBER, TEXT, BOOL)}, *values, can_be_nan=True)
         is_metric = field.kind == "metrics"
         return Operand(present, None, {NUMBER if is_metric else TEXT: None}, *values, can_be_nan=is_metric)
+
+    def _values_of(self, name_id: int) -> tuple[Any, Clause]:
+        """A table that has the values of a name, and the condition that chooses them in it."""
+        values, alias = RunValueRow.__table__, f"value_{len(self._values)}"
+        if self._decisive or not self.is_postgres:
+            table = values.alias(alias)
+            return table, table.c.name_id == name_id
+        # Postgres does not see that what is joined to runs that may lack it comes in their order, and would sort it, unless it is told so.
+        return select(values).where(values.c.name_id == name_id).order_by(values.c.run_id).offset(0).subquery(alias), true()
 
     def _of_run(self, field: Field) -> Operand:
         if field.name in ("model", "stage"):
@@ -137,6 +197,13 @@ class Sources:
                 column = cast(column, Double)  # as the records' filter and literals have numbers; SQLite compares all 64 bits of an integer
         kind = TEXT if field.type == "text" else NUMBER
         return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time")
+
+
+def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
+    """The conditions that choose the runs; to be made before the tables of ``sources`` are joined."""
+    found: list[Any] = [] if projects is None else [RunRow.project.in_(sorted(projects))]
+    found += [RunRow.lifecycle == ACTIVE] if chosen.active_alone else []
+    return [*found, truth(chosen.where, sources)] if chosen.where else found
 
 
 def truth(condition: Condition, sources: Sources) -> Clause:
@@ -210,6 +277,20 @@ def _in(operand: Operand, values: tuple[Value, ...], *, negated: bool) -> Clause
         kind, found = _is_true(operand, "!=" if negated else "=", value)
         by_type.setdefault(kind, []).append(found)
     return or_(*(operand.is_of(kind, and_(*found) if negated else or_(*found)) for kind, found in by_type.items()))
+
+
+def is_among(column: Clause, ids: Sequence[int], *, is_postgres: bool) -> Clause:
+    """SQL for: the column is one of these. An array is one parameter; where there are none, each id is."""
+    return column == any_(literal(list(ids), ARRAY(BigInteger))) if is_postgres else column.in_(ids)
+
+
+def leading_key(orders: Iterable[Order], sources: Sources) -> tuple[Clause, bool] | None:
+    """The column that an order begins with, and whether it descends; None where there are several: params go by type first."""
+    for order in orders:
+        operand = sources.operand(order.field)
+        if operand is not None:
+            return None if operand.type is not None else (operand.text if TEXT in operand.of_type else operand.number, order.descending)
+    return RunRow.__table__.c.started, True
 
 
 def order_by(orders: Iterable[Order], sources: Sources) -> list[Clause]:

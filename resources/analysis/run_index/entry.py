@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput, NotFound
 from halving.metrics.manifest import run_folder
-from halving.metrics.segments import live_folder
+from halving.metrics.segments import live_folder, parse_segment_name
 from halving.query.curve_stats import read_extremes
 from halving.query.curve_table import as_text
 from halving.query.run_filter import known_text
@@ -65,23 +65,25 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
         NotFound: it has no record: it was killed while it started, or its folder is being deleted.
         StoreError: a file cannot be read, or is damaged.
     """
-    signature = _signature(store, project, run)
+    signature, segments = _listed(store, project, run)
     unchanged = known is not None and known["signature"] == signature
     if unchanged and known and known["status"] not in (RUNNING, UNFINISHED):
         return None
     info = read_run(store, project, run)
     if unchanged and known and known["status"] == info.status:
         return None
-    return Entry({**_row(info), "signature": signature}, _values(store, info))
+    return Entry({**_row(info), "signature": signature, "segments": segments}, _values(store, info))
 
 
-def _signature(store: Store, project: str, run: str) -> str:
-    """What the run's listings are now; it is taken before anything is read, so that what changes meanwhile is seen next time."""
+def _listed(store: Store, project: str, run: str) -> tuple[str, int]:
+    """What the run's listings are now, and how many segments there are; it is taken before anything is read, so that what changes
+    meanwhile is seen next time."""
     records = store.names(f"runs/project={project}/{run}")
     if "record.json" not in records:
         raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
-    listed = [records, store.names(run_folder(project, run)), store.names(live_folder(project, run))]
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32]
+    live = store.names(live_folder(project, run))
+    listed = [records, store.names(run_folder(project, run)), live]
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32], sum(parse_segment_name(name) is not None for name in live)
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def _row(info: RunInfo) -> dict[str, Any]:
         "project": info.project,
         "run": info.run,
         "status": known_text(info.status),
+        "lifecycle": info.lifecycle,
         "started": seconds_of(info.started),
         "ended": None if newest.ended is None else seconds_of(newest.ended),
         "seconds": info.seconds,

@@ -8,8 +8,8 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
-from resources.analysis.run_index.conditions import Clause, Operand, Sources
-from resources.analysis.run_index.select import choose, moment_of, where
+from resources.analysis.run_index.conditions import Clause, Names, Operand, Sources, names_of, where
+from resources.analysis.run_index.select import choose, moment_of
 from resources.catalog import RunRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -38,11 +38,12 @@ def select_groups(
         ``{"key": {field: value or None}, "count": runs, "values": {field: {"mean", "std", "count"}}}`` of each; fields are the texts of
         ``by`` and ``columns``, ``count`` is how many runs have the value, and ``std`` that of a sample, None of fewer than two.
     """
-    sources = Sources(session, [*chosen.fields, *by, *columns])
+    names = names_of(session, [*chosen.fields, *by, *columns])
+    sources = Sources(session, names)
     keys = {f"key{place}": key for place, field in enumerate(by) for key in [_key(sources.operand(field))]}
     parts = {f"{name}_{place}": part for name, key in keys.items() for place, part in enumerate(key)}
     numbers = {str(field): number for field in columns if (number := _number(sources.operand(field))) is not None}
-    means = _means(session, chosen, projects, columns)
+    means = _means(session, chosen, names, projects, columns)
     sums: list[Clause] = []
     for place, (name, number) in enumerate(numbers.items()):
         # About the mean of all, which is near those of the groups: a sum of squares about zero would lose the digits of what differs.
@@ -52,7 +53,7 @@ def select_groups(
     grouped: Any = select(func.count().label("runs"), *labelled, *sums).group_by(*parts.values())
     grouped = grouped.order_by(func.count().desc(), *(part.asc().nulls_last() for part in parts.values())).limit(limit)
     found = []
-    for row in session.execute(_of_chosen(session, grouped, chosen, projects, sources)).mappings():
+    for row in session.execute(_of_chosen(session, grouped, chosen, names, projects, sources)).mappings():
         if not row["runs"]:  # no run has any of the fields, so that there is nothing to group by, and one row whatever is found
             continue
         key = {
@@ -68,20 +69,24 @@ def select_groups(
     return found
 
 
-def _means(session: Session, chosen: RunFilter, projects: Collection[str] | None, columns: Sequence[Field]) -> dict[str, float]:
+def _means(
+    session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None, columns: Sequence[Field]
+) -> dict[str, float]:
     """The mean of each number over all runs; 0 where there is none."""
-    sources = Sources(session, [*chosen.fields, *columns])
+    sources = Sources(session, names)
     numbers = {str(field): number for field in columns if (number := _number(sources.operand(field))) is not None}
     if not numbers:
         return {}
     asked = select(*(func.avg(number) for number in numbers.values()))
-    row = session.execute(_of_chosen(session, asked, chosen, projects, sources)).one()
+    row = session.execute(_of_chosen(session, asked, chosen, names, projects, sources)).one()
     return {name: float(mean or 0.0) for name, mean in zip(numbers, row, strict=True)}
 
 
-def _of_chosen(session: Session, statement: Any, chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> Any:
+def _of_chosen(
+    session: Session, statement: Any, chosen: RunFilter, names: Names, projects: Collection[str] | None, sources: Sources
+) -> Any:
     if chosen.limit is not None:
-        return sources.joined(statement).where(RunRow.id.in_(choose(session, chosen, projects).correlate(None)))
+        return sources.joined(statement).where(RunRow.id.in_(choose(session, chosen, names, projects).correlate(None)))
     conditions = where(chosen, projects, sources)  # before the tables are joined: it may ask for more of them
     return sources.joined(statement).where(*conditions)
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from sqlalchemy import text
@@ -19,6 +19,22 @@ _CANCELED = "57014"  # Postgres' state of a statement that took too long
 
 # A plan that is kept for all parameters would not know how many runs have a name.
 _LIMITS = text("SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('statement_timeout', :milliseconds, true)")
+
+
+# The values of a name lie in the order of runs, and so do runs themselves in their key: to read them side by side takes as long whatever is
+# asked. What Postgres would choose hangs on how many runs it expects, and it knows of all values of all names together.
+SIDE_BY_SIDE = ("enable_nestloop", "enable_hashjoin", "max_parallel_workers_per_gather", "jit")
+"""Settings, without which Postgres reads all runs, and the values of the names, in their order at once."""
+IN_PARALLEL = ("max_parallel_workers_per_gather",)
+"""To start helpers takes about as long as to read the values of a name of 100,000 runs."""
+
+
+@contextmanager
+def without(session: Session, settings: Sequence[str]) -> Iterator[None]:
+    """Have Postgres plan without these settings."""
+    session.execute(text("".join(f"SET LOCAL {setting} TO 0; " for setting in settings)))
+    yield
+    session.execute(text("".join(f"SET LOCAL {setting} TO DEFAULT; " for setting in settings)))
 
 
 @contextmanager

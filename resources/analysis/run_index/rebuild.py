@@ -10,8 +10,12 @@ from resources.analysis.run_index.write import count_revision
 from resources.catalog import Catalog, RunIndexRow
 
 
-def rebuild(store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None) -> Refreshed:
+def rebuild(store: Store, catalog: Catalog, progress: Callable[[Refreshed], None] | None = None, *, processes: int = 1) -> Refreshed:
     """Read every run of the store again, and give what was done.
+
+    Args:
+        progress: called now and then.
+        processes: that read runs.
 
     Each row stays as it was until it is replaced, so readers never see an empty index. Whoever refreshes next goes on where this is
     killed.
@@ -20,7 +24,7 @@ def rebuild(store: Store, catalog: Catalog, progress: Callable[[Refreshed], None
         StoreError: the store cannot be listed, or does not answer any more.
     """
     mark_stale(catalog)
-    return Refresher(store, catalog).refresh(progress=progress)
+    return Refresher(store, catalog, processes=processes).refresh(progress=progress)
 
 
 def mark_stale(catalog: Catalog) -> None:

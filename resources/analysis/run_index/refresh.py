@@ -3,11 +3,14 @@
 Nothing is scanned as a whole: new runs are found by the names of folders, and a run that ended is looked at again when a tenth of the
 time since has passed, so that the number of looks grows with the logarithm of its age. Any number of processes may refresh at once, and
 each may be killed anywhere: what it had not written, the next one finds.
+
+Where very many runs are to be read, other processes can read them (:mod:`resources.analysis.run_index.readers`), while this one writes.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,17 +18,18 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.orm import Session
 
-from halving.errors import InvalidInput, NotFound, StoreUnavailable
+from halving.errors import InvalidInput, NotFound
 from halving.identifiers import check_name
-from halving.query.runs import in_threads, list_names
+from halving.query.runs import list_names
 from halving.store.store import Store
-from resources.analysis.run_index.entry import Entry, next_look, read_entry
+from resources.analysis.run_index.entry import Entry, next_look
+from resources.analysis.run_index.readers import Look, Readers
 from resources.analysis.run_index.write import confirm, delete_runs, postpone, write_entries
 from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.sweep_spec import stored_spec
 
 _AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
-_THREADS = 16  # runs that are in memory at once, beside what is not written yet
+_AT_ONCE_IN_PROCESSES = 2_048
 _MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
 _FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
 _MOST_DIRECTIONS = 1_000  # sweeps
@@ -59,25 +63,17 @@ class Refreshed:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class _Look:
-    """A run to be looked at; ``row`` is what the index has of it, and ``stale`` whether that is to be read again in any case."""
-
-    project: str
-    run: str
-    row: dict[str, Any] | None = None
-    stale: bool = False
-
-
 class Refresher:
     """Refreshes a catalog's index from a store. To be used by one thread at a time.
 
     Args:
         clock: seconds since the epoch.
+        processes: that read runs where there are very many; with 1 this one does.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] = time.time, *, processes: int = 1) -> None:
         self._store, self._catalog, self._clock = store, catalog, clock
+        self._readers, self._at_once = Readers(store, processes), _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
         self._noted = 0.0
         self._directions: dict[str, dict[str, str]] = {}
         # Runs that the index has not because they cannot be read: when to try again, and after how long then.
@@ -93,12 +89,16 @@ class Refresher:
         Raises:
             StoreError: the store cannot be listed, or does not answer any more.
         """
+        with closing(self._readers):
+            return self._refresh(seconds, progress)
+
+    def _refresh(self, seconds: float, progress: Callable[[Refreshed], None] | None) -> Refreshed:
         began, now, done = time.monotonic(), self._clock(), Refreshed()
         new = self._list(done)
         # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.
         listed, due = time.monotonic(), self._resumed() or self._due(now)
         while (due or new) and not (done.looked and time.monotonic() - listed >= seconds):
-            new, newest = new[:-_AT_ONCE], new[-_AT_ONCE:]
+            new, newest = new[: -self._at_once], new[-self._at_once :]
             self._visit([*due, *newest], done)
             due = self._due(now)
             done.seconds = time.monotonic() - began
@@ -112,7 +112,7 @@ class Refresher:
         done.seconds = time.monotonic() - began
         return done
 
-    def _list(self, done: Refreshed) -> list[_Look]:
+    def _list(self, done: Refreshed) -> list[Look]:
         """Delete what has vanished, and give what is new, the newest last."""
         with self._catalog.read() as session:  # before the store is listed: what is here and not in the list is gone
             known = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
@@ -125,13 +125,14 @@ class Refresher:
         self._later = {pair: later for pair, later in self._later.items() if pair in listed}
         now = self._clock()
         new = [pair for pair in listed - known if self._later.get(pair, (0.0, 0.0))[0] <= now]
-        return [_Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]  # an id that was not chosen begins with the time
+        return [Look(*pair) for pair in sorted(new, key=lambda pair: pair[::-1])]  # an id that was not chosen begins with the time
 
-    def _resumed(self) -> list[_Look]:
+    def _resumed(self) -> list[Look]:
         """Runs of trials that have begun another attempt, says the catalog: a trial may be promoted long after it paused."""
         with self._catalog.read() as session:
             return _looks(
                 session,
+                _AT_ONCE,
                 RunRow.id.in_(
                     select(RunRow.id)
                     .join(TrialRow, (TrialRow.sweep == RunRow.sweep) & (TrialRow.number == RunRow.trial))
@@ -140,20 +141,19 @@ class Refresher:
                 ),
             )
 
-    def _due(self, now: float) -> list[_Look]:
+    def _due(self, now: float) -> list[Look]:
         """Some of the runs that are to be looked at again; what is visited is due later."""
         with self._catalog.read() as session:
             stale_below = session.scalar(select(RunIndexRow.stale_below)) or 0
-            return _looks(session, RunRow.look_again <= now, stale_below) or _looks(session, RunRow.revision < stale_below, stale_below)
+            due, stale = RunRow.look_again <= now, RunRow.revision < stale_below
+            return _looks(session, self._at_once, due, stale_below) or _looks(session, self._at_once, stale, stale_below)
 
-    def _visit(self, looks: Sequence[_Look], done: Refreshed) -> None:
+    def _visit(self, looks: Sequence[Look], done: Refreshed) -> None:
         """Read runs and write what is new of them."""
         later: dict[int, float] = {}
         confirmed: dict[int, float] = {}
         entries: list[Entry] = []
-        for at in range(0, len(looks), _THREADS):
-            part = looks[at : at + _THREADS]
-            each = map(self._read, part) if self._store.folder is not None else in_threads(self._read, part)
+        for part, each in self._readers.read(looks):
             for look, found in zip(part, each, strict=True):
                 done.looked += 1
                 if isinstance(found, Entry):
@@ -175,16 +175,7 @@ class Refresher:
         postpone(self._catalog, later)
         confirm(self._catalog, confirmed)
 
-    def _read(self, look: _Look) -> Entry | Exception | None:
-        """What is new of a run, or why it cannot be read."""
-        try:
-            return read_entry(self._store, look.project, look.run, None if look.stale else look.row)
-        except StoreUnavailable:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever a damaged record raises: it is that run's problem alone
-            return error
-
-    def _problem(self, look: _Look, error: Exception | None, done: Refreshed) -> float:
+    def _problem(self, look: Look, error: Exception | None, done: Refreshed) -> float:
         """Note a run that cannot be read; when to try again, after a pause that doubles."""
         key = (look.project, look.run)
         pause = min(2 * self._later.get(key, (0.0, _FIRST_RETRY / 2))[1], _LAST_RETRY)
@@ -219,7 +210,7 @@ class Refresher:
     def _refused(self, entry: Entry, error: Exception, done: Refreshed) -> None:
         """Note a run that the database does not take; what it has of it stays, and is looked at again later."""
         project, run = entry.row["project"], entry.row["run"]
-        again = self._problem(_Look(project, run), InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"), done)
+        again = self._problem(Look(project, run), InvalidInput(f"the catalog does not take it: {getattr(error, 'orig', error)}"), done)
         with self._catalog.read() as session:
             known = session.scalar(select(RunRow.id).where(RunRow.project == project, RunRow.run == run))
         postpone(self._catalog, {} if known is None else {known: again})
@@ -251,12 +242,12 @@ class Refresher:
         return self._directions[sweep]
 
 
-def _looks(session: Session, condition: Any, stale_below: int = 0) -> list[_Look]:
+def _looks(session: Session, most: int, condition: Any, stale_below: int = 0) -> list[Look]:
     columns = [
         RunRow.__table__.c[name] for name in ("id", "project", "run", "status", "started", "ended", "seconds", "signature", "revision")
     ]
-    found = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(_AT_ONCE))
-    return [_Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in found]
+    found = session.execute(select(*columns).where(condition).order_by(RunRow.look_again).limit(most))
+    return [Look(row.project, row.run, dict(row._mapping), row.revision < stale_below) for row in found]
 
 
 def _is_name(project: str, run: str) -> bool:

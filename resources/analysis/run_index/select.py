@@ -3,7 +3,9 @@
 A page takes a few statements, each over the rows of the names that it needs: which runs, how many in all, then the shown runs' columns.
 """
 
+import math
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -13,7 +15,9 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
-from resources.analysis.run_index.conditions import Sources, order_by, truth
+from resources.analysis.run_index.conditions import Names, Sources, is_among, names_of, order_by, where
+from resources.analysis.run_index.leading import MOST_LEADING, are_many, leading_of, leading_of_all
+from resources.analysis.run_index.reading import IN_PARALLEL, SIDE_BY_SIDE, without
 from resources.catalog import ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER
 from resources.catalog.models import version_of_runs
@@ -21,7 +25,8 @@ from resources.catalog.models import version_of_runs
 _RUNS = RunRow.__table__
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = ((datetime(*day, tzinfo=UTC) - _EPOCH).total_seconds() for day in ((1, 1, 1), (9999, 12, 31)))
-_COLUMNS = ("status", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
+_COLUMNS = ("status", "lifecycle", "seconds", "epoch", "attempt", "sweep", "trial", "dataset", "snapshot", "commit", "seed")
+_SHOWN = ("id", "project", "run", "started", "ended", *_COLUMNS)
 
 
 class IndexState(NamedTuple):
@@ -44,9 +49,9 @@ class RunPage:
 
     Attributes:
         total: how many it chooses.
-        runs: those asked for, as plain data: ``id, project, run, status, started, ended, seconds, epoch, attempt, sweep, trial, dataset,
-            snapshot, commit, seed, model, version, stage`` and ``values``, which has what was asked for by the fields' texts. NaN and
-            infinities are floats, times are in UTC.
+        runs: those asked for, as plain data: ``id, project, run, status, lifecycle, started, ended, seconds, epoch, attempt, sweep, trial,
+            dataset, snapshot, commit, seed, model, version, stage`` and ``values``, which has what was asked for by the fields' texts. NaN
+            and infinities are floats, times are in UTC.
     """
 
     total: int
@@ -68,29 +73,23 @@ def select_page(
         columns: what is wanted of each run beside the fields that every run has.
         projects: only runs of these; None is all.
     """
-    statement = choose(session, chosen, projects, limit, offset)
-    if chosen.where is None or not chosen.order:  # the newest are found without looking at all
-        ids, total = list(session.scalars(statement)), None
-    else:  # counted in the same pass
-        found = session.execute(statement.add_columns(func.count().over())).all()
-        ids, total = [row[0] for row in found], found[0][1] if found else None
-    if total is None:
-        total = _count(session, chosen, projects)
-    return RunPage(total if chosen.limit is None else min(total, chosen.limit), _rows(session, ids, columns))
+    names = names_of(session, [*chosen.fields, *columns])
+    ids, total = _begin(session, chosen, names, projects, limit, offset)
+    return RunPage(total if chosen.limit is None else min(total, chosen.limit), _rows(session, ids, columns, names))
 
 
 def select_names(
     session: Session, chosen: RunFilter, *, projects: Collection[str] | None = None, limit: int | None = None
 ) -> list[tuple[str, str]]:
     """``(project, run)`` of the runs that a filter chooses, in its order."""
-    statement = choose(session, chosen, projects, limit).with_only_columns(RunRow.project, RunRow.run)
+    statement = choose(session, chosen, names_of(session, chosen.fields), projects, limit).with_only_columns(RunRow.project, RunRow.run)
     return [(project, run) for project, run in session.execute(statement)]
 
 
 def select_run(session: Session, project: str, run: str) -> dict[str, Any] | None:
     """One run's row, as a page has it without columns; None if the index has it not."""
     found = session.scalar(select(_RUNS.c.id).where(_RUNS.c.project == project, _RUNS.c.run == run))
-    return None if found is None else _rows(session, [found], [])[0]
+    return None if found is None else _rows(session, [found], [], {})[0]
 
 
 def values_of(session: Session, project: str, run: str) -> dict[str, dict[str, Any]]:
@@ -105,16 +104,21 @@ def values_of(session: Session, project: str, run: str) -> dict[str, dict[str, A
         .order_by(RunNameRow.name)
     )
     for row in session.execute(asked):
-        value = plain(row)
+        value = plain(row.type, row.number, row.text)
         found[row.kind][row.name] = {"last": value, "min": row.min, "max": row.max} if row.kind == "metrics" else value
     return found
 
 
 def choose(
-    session: Session, chosen: RunFilter, projects: Collection[str] | None = None, limit: int | None = None, offset: int = 0
+    session: Session,
+    chosen: RunFilter,
+    names: Names,
+    projects: Collection[str] | None = None,
+    limit: int | None = None,
+    offset: int = 0,
 ) -> Select[Any]:
     """The statement for the ids of the runs that a filter chooses, in its order; its own limit bounds ``limit``."""
-    sources = Sources(session, chosen.fields)
+    sources = Sources(session, names)
     conditions = where(chosen, projects, sources)
     order = order_by(chosen.order, sources)
     statement = sources.joined(select(_RUNS.c.id)).where(*conditions).order_by(*order)
@@ -125,6 +129,39 @@ def choose(
     return statement.offset(offset) if offset else statement
 
 
+def _begin(
+    session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None, limit: int | None, offset: int
+) -> tuple[list[int], int]:
+    """The runs of a page, and how many there are in all.
+
+    Only the few that reach the value that so many runs reach, in the first column of the order, are ordered in full.
+    """
+    statement = choose(session, chosen, names, projects, limit, offset)
+    many = 0 if limit is None else offset + limit
+    is_postgres = _is_postgres(session)
+    # An index has them in their order. With a condition Postgres may take another, as it expects few runs where there are many.
+    if many and not chosen.order and (chosen.where is None or not is_postgres):
+        return list(session.scalars(statement)), _count(session, chosen, names, projects)
+    if many and chosen.where is None:
+        with without(session, IN_PARALLEL) if is_postgres else nullcontext():
+            few = leading_of_all(session, chosen.order[0], names, many)
+            ids = [] if few is None else list(session.scalars(statement.where(_RUNS.c.id.in_(few))))
+        if len(ids) == (many if chosen.limit is None else min(chosen.limit, many)) - offset:
+            return ids, _count(session, chosen, names, projects)
+    is_wide = not is_postgres or are_many(session, chosen, projects)
+    with without(session, SIDE_BY_SIDE) if is_postgres and is_wide else nullcontext():
+        leading = leading_of(session, chosen, names, projects, many) if is_wide and 0 < many <= MOST_LEADING else None
+        if leading is None:  # counted in the same pass
+            found = session.execute(statement.add_columns(func.count().over())).all()
+            return [row[0] for row in found], found[0][1] if found else _count(session, chosen, names, projects)
+    total, those = leading
+    return list(session.scalars(statement.where(is_among(_RUNS.c.id, those, is_postgres=is_postgres)))), total
+
+
+def _is_postgres(session: Session) -> bool:
+    return session.get_bind().dialect.name == "postgresql"
+
+
 def state_of(session: Session) -> IndexState:
     """What the index is now."""
     revision, refreshed_at = session.execute(select(RunIndexRow.revision, RunIndexRow.refreshed_at)).one()
@@ -133,59 +170,56 @@ def state_of(session: Session) -> IndexState:
     return IndexState(revision, moment_of(refreshed_at), sha256(repr(rows).encode()).hexdigest()[:16])
 
 
-def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
-    """The conditions that choose the runs; to be made before the tables of ``sources`` are joined."""
-    found = [] if projects is None else [_RUNS.c.project.in_(sorted(projects))]
-    return [*found, truth(chosen.where, sources)] if chosen.where else found
-
-
-def _count(session: Session, chosen: RunFilter, projects: Collection[str] | None) -> int:
-    sources = Sources(session, chosen.fields)
+def _count(session: Session, chosen: RunFilter, names: Names, projects: Collection[str] | None) -> int:
+    sources = Sources(session, names)
     conditions = where(chosen, projects, sources)
     return session.scalar(sources.joined(select(func.count())).where(*conditions)) or 0
 
 
-def _rows(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> list[dict[str, Any]]:
+def _rows(session: Session, ids: Sequence[int], columns: Sequence[Field], names: Names) -> list[dict[str, Any]]:
     """Runs as plain data, in the order of their ids."""
     if not ids:
         return []
     versions = version_of_runs()
     asked = (
-        select(_RUNS, versions.c.model, versions.c.version, versions.c.stage)
+        select(*(_RUNS.c[name] for name in _SHOWN), versions.c.model, versions.c.version, versions.c.stage)
         .join_from(_RUNS, versions, (versions.c.run == _RUNS.c.run) & (versions.c.project == _RUNS.c.project), isouter=True)
-        .where(_RUNS.c.id.in_(ids))
+        .where(is_among(_RUNS.c.id, ids, is_postgres=_is_postgres(session)))
     )
-    found = {row.id: row for row in session.execute(asked)}
-    values = _values(session, ids, columns)
+    found = {row.id: row for row in session.connection().execute(asked)}
+    values = _values(session, ids, columns, names)
     return [_as_dict(found[place], values.get(place, {})) for place in ids]
 
 
-def _values(session: Session, ids: Sequence[int], columns: Sequence[Field]) -> dict[int, dict[str, Any]]:
+def _values(session: Session, ids: Sequence[int], columns: Sequence[Field], names: Names) -> dict[int, dict[str, Any]]:
     """What runs have of the columns, by run and text of the field."""
-    sources = Sources(session, columns)
-    by_name: dict[int, list[Field]] = {}
+    parts = sorted({field.part for field in columns} - {"last"})
+    by_name: dict[int, list[tuple[str, int]]] = {}  # the text of a field and the place of its column below, 0 for the value itself
     for field in columns:
-        if (name_id := sources.name_id(field)) is not None:
-            by_name.setdefault(name_id, []).append(field)
+        if (name_id := names.get((field.kind, field.name))) is not None:
+            place = 0 if field.part == "last" else 5 + parts.index(field.part)
+            by_name.setdefault(name_id, []).append((str(field), place))
     if not by_name:
         return {}
-    found: dict[int, dict[str, Any]] = {}
-    for row in session.execute(select(RunValueRow.__table__).where(RunValueRow.name_id.in_(by_name), RunValueRow.run_id.in_(ids))):
-        own = found.setdefault(row.run_id, {})
-        for field in by_name[row.name_id]:
-            value = plain(row) if field.part == "last" else getattr(row, field.part)
+    values = RunValueRow.__table__.c
+    asked = select(values.run_id, values.name_id, values.type, values.number, values.text, *(values[part] for part in parts))
+    asked = asked.where(values.name_id.in_(by_name), is_among(values.run_id, ids, is_postgres=_is_postgres(session)))
+    found: dict[int, dict[str, Any]] = {place: {} for place in ids}
+    # Not by the session, which would go through each row once more: there are thousands.
+    for row in session.connection().execute(asked).all():
+        own = found[row[0]]
+        for name, place in by_name[row[1]]:
+            value = row[place] if place else plain(row[2], row[3], row[4])
             if value is not None:
-                own[str(field)] = value
+                own[name] = value
     return found
 
 
-def plain(row: Any) -> float | str | bool:
-    """The value of a row of ``run_values``."""
-    if row.type == BOOL:
-        return bool(row.number)
-    if row.type == NUMBER:
-        return float("nan") if row.number is None else float(row.number)
-    return str(row.text)
+def plain(kind: int, number: float | None, text: str | None) -> float | str | bool:
+    """The value of a row of ``run_values``, by its type."""
+    if kind == NUMBER:
+        return math.nan if number is None else float(number)
+    return bool(number) if kind == BOOL else str(text)
 
 
 def _as_dict(row: Any, values: dict[str, Any]) -> dict[str, Any]:

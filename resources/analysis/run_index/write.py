@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, case, delete, select, tuple_, update
+from sqlalchemy import Table, and_, case, delete, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -109,13 +109,13 @@ def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, 
 def find_names(session: Session, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """The ids of those names that the index has, by kind and name."""
     found: dict[tuple[str, str], int] = {}
-    by_kind: dict[str, list[str]] = {}
-    for kind, name in keys:
-        by_kind.setdefault(kind, []).append(name)
-    for kind, names in by_kind.items():
-        for part in _parts(names):
-            asked = select(_NAMES.c.name, _NAMES.c.id).where(_NAMES.c.kind == kind, _NAMES.c.name.in_(part))
-            found |= {(kind, name): place for name, place in session.execute(asked)}
+    for part in _parts(keys):
+        by_kind: dict[str, list[str]] = {}
+        for kind, name in part:
+            by_kind.setdefault(kind, []).append(name)
+        wanted = or_(*(and_(_NAMES.c.kind == kind, _NAMES.c.name.in_(names)) for kind, names in by_kind.items()))
+        asked = select(_NAMES.c.kind, _NAMES.c.name, _NAMES.c.id).where(wanted)
+        found |= {(kind, name): place for kind, name, place in session.execute(asked)}
     return found
 
 

@@ -137,6 +137,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "failed": {"symbol": "x", "size": 8, "color": style.BAD},
     "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": style.BAD}},
     "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
+    "went on with other resources": {"symbol": "diamond-tall-open", "size": 8, "line": {"width": 2, "color": style.ACCENT}},
     "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
 }
 _MARK_OF = {
@@ -147,7 +148,12 @@ _MARK_OF = {
     "fail": "failed",
     "requeue": "promoted in place",
 }
-_ENDED_BETWEEN_RUNGS = {"retry": "crashed, retried", "preempted": "preempted", "requeue": "given back"}
+_ENDED_BETWEEN_RUNGS = {
+    "retry": "crashed, retried",
+    "preempted": "preempted",
+    "requeue": "given back",
+    "resized": "went on with other resources",
+}
 
 
 def _climbers(timeline: Timeline) -> dict[int, dict[int, int]]:

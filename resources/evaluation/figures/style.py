@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, ParamSpec
 
 ACCENT, QUIET, GOOD, BAD, AUDIT, FAINT = "#2b6cb0", "#a0aec0", "#2f855a", "#c53030", "#b7791f", "#e2e8f0"
@@ -26,18 +27,37 @@ class Figure:
         reading: how to read it, in a sentence; or why there is no plot.
         plot: a Plotly figure, or None when there is nothing to draw.
         left_out: what is not drawn, to keep the page small.
+        own_look: that of an evaluator who gave the whole figure, and not the template that the others share.
     """
 
     title: str
     reading: str
     plot: Any | None = None
     left_out: str = ""
+    own_look: bool = False
+
+    def drawing(self) -> dict[str, Any] | None:
+        """The plot as Plotly's script takes it; None where there is none."""
+        if self.plot is None:
+            return None
+        drawing: dict[str, Any] = self.plot.to_dict()
+        if not self.own_look:
+            drawing["layout"]["template"] = _template()
+        return drawing
+
+
+@cache
+def _template() -> dict[str, Any]:
+    """Plotly checks and copies all of a template that a figure is given, which takes longer than to draw the figure."""
+    import plotly.io
+
+    template: dict[str, Any] = plotly.io.templates["plotly_white"].to_plotly_json()
+    return template
 
 
 def styled(figure: Any, x: str = "", y: str = "", height: int = 360) -> Any:
-    """The figure in the look that all figures share, with the titles of its axes and its height in pixels."""
+    """The figure in the look that all figures share but for their template, with the titles of its axes and its height in pixels."""
     figure.update_layout(
-        template="plotly_white",
         colorway=COLORWAY,
         title=None,
         height=height,

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import VARIABLE
@@ -13,11 +13,13 @@ from resources.execution.kubernetes.pod_status import termination_of
 from resources.scheduling.termination import Termination
 
 if TYPE_CHECKING:
-    from kubernetes.client import ApiException, BatchV1Api, CoreV1Api, CoreV1Event, V1Job, V1Pod
+    from kubernetes.client import ApiException, BatchV1Api, CoreV1Api, CoreV1Event, NetworkingV1Api, V1Job, V1Pod
 
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _TIMEOUT_SECONDS = (3.0, 10.0)  # to connect, and for an answer
 _NOT_FOUND, _CONFLICT = 404, 409
+
+_Answer = TypeVar("_Answer")
 
 
 @cache
@@ -72,6 +74,12 @@ def own_pod() -> "V1Pod | None":
     return read_pod(os.environ.get("HOSTNAME", "")) if _NAMESPACE_FILE.exists() else None
 
 
+def own_reference() -> dict[str, Any] | None:
+    """Names this process's pod as the owner of what it creates: Kubernetes deletes that with it. None outside of a cluster."""
+    pod = own_pod()
+    return pod and {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
+
 def read_pod(name: str) -> "V1Pod | None":
     """A pod by its name; None if there is none."""
     return _unless(_NOT_FOUND, lambda: core_api().read_namespaced_pod(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
@@ -94,10 +102,34 @@ def delete_pod(name: str, grace_seconds: int | None) -> bool:
     return deleted is not None
 
 
+def create_policy(manifest: dict[str, Any]) -> None:
+    """Create a network policy; no error if there is one of this name."""
+    _unless(_CONFLICT, lambda: _networking_api().create_namespaced_network_policy(namespace(), manifest, _request_timeout=_TIMEOUT_SECONDS))
+
+
+def delete_policy(name: str) -> None:
+    """Delete a network policy; no error if there is none."""
+    _unless(_NOT_FOUND, lambda: _networking_api().delete_namespaced_network_policy(name, namespace(), _request_timeout=_TIMEOUT_SECONDS))
+
+
 def delete_job(name: str) -> None:
     """Delete a job and its pods, each with its own grace period; no error if there is none."""
     given = {"propagation_policy": "Background", "_request_timeout": _TIMEOUT_SECONDS}
     _unless(_NOT_FOUND, lambda: _batch_api().delete_namespaced_job(name, namespace(), **given))
+
+
+def answered(question: Callable[[], _Answer], refused: Callable[[str], object]) -> _Answer | None:
+    """The API's answer; None if it does not answer or refuses, and then ``refused`` gets its reason."""
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return question()
+    except ApiException as error:
+        refused(f"the cluster's API answers {error.status}: {message_of(error)}")
+    except (HTTPError, OSError) as error:
+        refused(f"the cluster's API does not answer: {error}")
+    return None
 
 
 def message_of(error: "ApiException") -> str:
@@ -122,6 +154,13 @@ def _batch_api() -> "BatchV1Api":
     from kubernetes.client import BatchV1Api
 
     return BatchV1Api(core_api().api_client)
+
+
+@cache
+def _networking_api() -> "NetworkingV1Api":
+    from kubernetes.client import NetworkingV1Api
+
+    return NetworkingV1Api(core_api().api_client)
 
 
 def _selector(wanted: dict[str, str]) -> str:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from halving.errors import InvalidInput
+from resources.sweep_spec.base import Name as ProjectName
 from resources.sweep_spec.base import Strict
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.requirements import Label, Name, Queue
@@ -50,7 +51,14 @@ class ClusterConfig(Strict):
     spot: Nodes | None = Field(default=None, description="Nodes that may be reclaimed at any time; {} where all may.")
     priority_class: Name | None = Field(default=None, description="Priority class of trials whose spec names none.")
     queue: Queue | None = Field(default=None, description="Kueue's queue of trials whose spec names none.")
+    queues: dict[ProjectName, Queue] = Field(
+        default={}, description="Project to Kueue's queue of its trials, before the queue of all others."
+    )
     trial_pods: TrialPods = Field(default=TrialPods(), description="Pods of trials with an image of their own.")
+
+    def of_project(self, project: str) -> "ClusterConfig":
+        """The settings for trials of a project, with its queue."""
+        return self.model_copy(update={"queue": self.queues.get(project, self.queue)})
 
 
 def load_cluster() -> ClusterConfig | None:

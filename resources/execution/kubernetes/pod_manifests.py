@@ -10,9 +10,13 @@ from resources.execution.kubernetes.cluster_config import ClusterConfig, Nodes
 from resources.scheduling.assignment import Assignment
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import did_you_mean
-from resources.sweep_spec.requirements import Resources
+from resources.sweep_spec.requirements import AttemptResources, Needs
 
 SWEEP_LABEL, TRIAL_LABEL, ATTEMPT_LABEL = "halving/sweep", "halving/trial", "halving/attempt"
+# Pods of trials with an image; the pods of workers have the labels of their trial, too.
+POD_OF_TRIAL = {"halving/pod": "trial"}
+# With the label of its trial, so that what keeps trials from the webserver keeps it, too; and not taken for an attempt of its sweep.
+POD_OF_RERUN = {"halving/pod": "rerun"}
 _REPORT_SECONDS = 15  # for a worker to report how its trial ended, after the trial's own grace period
 _WORKER_REQUESTS = {"cpu": "250m", "memory": "512Mi"}  # of a worker whose trials run in pods of their own
 # A pod is given up when its node has not answered for so long; by default after five minutes.
@@ -26,68 +30,77 @@ _SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
 _SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}
 
 
-def check_resources(spec: SweepSpec, cluster: ClusterConfig) -> None:
+def check_resources(resources: Needs, cluster: ClusterConfig) -> None:
     """Refuse what this cluster does not have, before anything runs.
 
     Raises:
         InvalidInput: naming the field, the value and what is accepted.
     """
-    kind = spec.resources.gpu_type
+    kind = resources.gpu_type
     if kind is not None and kind not in cluster.gpu_types:
         known = sorted(cluster.gpu_types)
         raise InvalidInput(
             f"resources.gpu_type = {kind!r} is not accepted: the cluster's settings have no such kind under gpu_types"
             f"{did_you_mean(kind, known)}; there are {known}"
         )
-    if spec.resources.spot and cluster.spot is None:
+    if resources.spot and cluster.spot is None:
         raise InvalidInput(
             "resources.spot = True is not accepted: the cluster's settings have no spot; leave it out, or name the nodes there "
             "that may be reclaimed"
         )
 
 
-def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str]) -> dict[str, Any]:
+def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str], budget: int | None = None) -> dict[str, Any]:
     """The pod of a worker, as Dagster's ``dagster-k8s/config`` tag and ``k8s_job_executor`` take it: these accept Kubernetes' own spelling.
 
     The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
+
+    Args:
+        budget: epochs up to which its one attempt trains; None for a worker that runs attempts for every rung.
     """
+    cluster = cluster.of_project(spec.project)
+    resources = spec.resources.largest if budget is None else spec.resources.at(budget)
     pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
     container: dict[str, Any] = {"resources": {"requests": _WORKER_REQUESTS}}
     if spec.image is None:
-        pod_spec = {**_placement(spec.resources, cluster), "volumes": [_SHARED_MEMORY]}
-        container = {"resources": _requirements(spec.resources, cluster), "volumeMounts": [_SHARED_MEMORY_MOUNT]}
-        labels = {**labels, **_queue(spec.resources, cluster)}
-    pod_spec["terminationGracePeriodSeconds"] = math.ceil(spec.resources.grace_seconds) + _REPORT_SECONDS
+        pod_spec = {**_placement(resources, cluster), "volumes": [_SHARED_MEMORY]}
+        container = {"resources": _requirements(resources, cluster), "volumeMounts": [_SHARED_MEMORY_MOUNT]}
+        labels = {**labels, **_queue(resources, cluster)}
+    pod_spec["terminationGracePeriodSeconds"] = math.ceil(resources.grace_seconds) + _REPORT_SECONDS
     # Kueue reads the Job's labels with its integration of Jobs, and the pod's with that of plain pods.
     labelled = {"pod_template_spec_metadata": {"labels": labels}, "job_metadata": {"labels": labels}}
     return {"container_config": container, "pod_spec_config": pod_spec, **labelled}
 
 
 def trial_manifest(
-    spec: SweepSpec,
+    image: str,
+    resources: AttemptResources,
     cluster: ClusterConfig,
     *,
     name: str,
     labels: dict[str, str],
     command: list[str],
     env: dict[str, str],
+    annotations: dict[str, str] | None = None,
     owner: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The pod of one attempt at a trial in the spec's image.
+    """The pod of one attempt at a trial in an image.
 
     Args:
-        spec: its resources and image.
+        image: its name.
+        resources: what it asks for.
         cluster: the cluster's settings.
         name: the pod's.
         labels: on the pod.
         command: what it runs.
         env: variables, beside those of the settings.
-        owner: reference to the worker's pod: when that is deleted, Kubernetes deletes this pod, too.
+        annotations: on the pod.
+        owner: reference to the pod that starts it: when that is deleted, Kubernetes deletes this pod, too.
     """
-    pods, resources = cluster.trial_pods, spec.resources
+    pods = cluster.trial_pods
     container = {
         "name": "trial",
-        "image": spec.image,
+        "image": image,
         "command": command,
         "env": [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **pods.env, **env}.items()],
         "envFrom": [
@@ -113,7 +126,7 @@ def trial_manifest(
             "name": name,
             "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
             # A cluster that repacks its nodes must not move a training.
-            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"},
+            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", **(annotations or {})},
             **({"ownerReferences": [owner]} if owner else {}),
         },
         "spec": {
@@ -135,7 +148,7 @@ def trial_manifest(
     }
 
 
-def _requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
+def _requirements(resources: AttemptResources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
     """Requests and limits of the trial's container.
 
     Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
@@ -146,7 +159,7 @@ def _requirements(resources: Resources, cluster: ClusterConfig) -> dict[str, dic
     return {"requests": {"cpu": f"{resources.cpus:g}", **limits}, **({"limits": limits} if limits else {})}
 
 
-def _placement(resources: Resources, cluster: ClusterConfig) -> dict[str, Any]:
+def _placement(resources: AttemptResources, cluster: ClusterConfig) -> dict[str, Any]:
     """Where the trial's pod may run, for how long its node may be silent, and its priority: node selector, tolerations, priority class."""
     chosen: list[Nodes] = []
     if resources.gpus:
@@ -179,6 +192,11 @@ def label_value(text: str) -> str:
     return f"{re.sub('[^A-Za-z0-9_.-]', '-', text)[:50]}-{sha256(text.encode()).hexdigest()[:12]}"
 
 
-def _queue(resources: Resources, cluster: ClusterConfig) -> dict[str, str]:
-    queue = resources.queue or cluster.queue
+def queue_of(resources: Needs, cluster: ClusterConfig) -> str | None:
+    """The queue (Kueue's) that admits a trial's pods."""
+    return resources.queue or cluster.queue
+
+
+def _queue(resources: Needs, cluster: ClusterConfig) -> dict[str, str]:
+    queue = queue_of(resources, cluster)
     return {QUEUE_LABEL: queue} if queue else {}

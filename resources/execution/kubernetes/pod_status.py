@@ -13,6 +13,7 @@ _STARTING = ("ContainerCreating", "PodInitializing")
 LOST_SECONDS = 30.0
 """After its grace period, for a deleted pod to be gone; if it is not, its node is lost."""
 _ONE_KIND = {"ErrImagePull": "ImagePullBackOff"}  # these two alternate
+_WITHOUT_IMAGE = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _OUT_OF_MEMORY, _SIGKILL, _SIGTERM = "OOMKilled", 137, 143
 
 
@@ -47,6 +48,16 @@ def reason_kind(reason: str) -> str:
     return _ONE_KIND.get(word, word)
 
 
+def is_about_image(reason: str) -> bool:
+    """Whether a pod that waits for this reason waits for its image."""
+    return reason_kind(reason) in _WITHOUT_IMAGE
+
+
+def is_image_gone(reason: str) -> bool:
+    """Whether a pod that waits for this reason will get no image, as far as its node can tell: it has tried, or does not try at all."""
+    return reason.partition(":")[0] in _WITHOUT_IMAGE
+
+
 def is_queued(pod: "V1Pod") -> bool:
     """Whether the pod waits in a queue (Kueue's), where waiting has no time limit."""
     conditions = pod.status.conditions or []
@@ -56,6 +67,16 @@ def is_queued(pod: "V1Pod") -> bool:
 def has_started(pod: "V1Pod") -> bool:
     """Whether its containers run, or have run."""
     return pod.status.phase not in ("Pending", None)
+
+
+def image_digest_of(pod: "V1Pod") -> str | None:
+    """The image that the pod's first container runs, by its digest (``registry/train@sha256:…``) as the cluster names it.
+
+    Its status need not be the first: a service mesh adds containers of its own, and the API promises no order.
+    """
+    first = pod.spec.containers[0].name
+    named = next((status.image_id for status in pod.status.container_statuses or [] if status.name == first), None)
+    return str(named or "").removeprefix("docker-pullable://") or None
 
 
 def is_lost(pod: "V1Pod", now: datetime) -> bool:

@@ -1,7 +1,8 @@
 """How often a checkpoint is worth its cost.
 
 A checkpoint costs time, and so does training that is lost without one. The interval follows from the measured cost: checkpoints
-take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. (With one failure every M seconds the optimal
+take at most :data:`SHARE` of the time, and are at most :data:`LONGEST` seconds apart. Those that are written beside training take at most
+:data:`STALL_SHARE` of its time, and are being written for :data:`BESIDE_SHARE` of it. (With one failure every M seconds the optimal
 interval is sqrt(2 * cost * M): Young, CACM 1974. M is unknown here, so the cost is bounded instead.)
 """
 
@@ -11,19 +12,25 @@ from time import monotonic
 from typing import Any
 
 SHARE = 0.05
+STALL_SHARE = 0.01
+BESIDE_SHARE = 0.25
 LONGEST = 600.0
 
 
 class CheckpointInterval:
     """Decides when the next checkpoint is due, and counts them.
 
+    Args:
+        beside: they are written beside training.
+
     Attributes:
         saves: checkpoints written.
         skipped: checkpoints that the trainable asked for and that were not written.
-        seconds: time spent writing, in all.
+        seconds: time that training spent on it, in all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, beside: bool = False) -> None:
+        self._beside, self._worth = beside, 0.0  # seconds that the newest checkpoint's writing beside training should be followed by
         self.saves = self.skipped = 0
         self.seconds = 0.0
         self._cost = 0.0  # seconds, of the newest checkpoint
@@ -58,7 +65,20 @@ class CheckpointInterval:
         """Put around what makes the newest checkpoint count."""
         with self._timed():
             yield
+        self.counted()
+
+    def written_beside(self, seconds: float) -> None:
+        """The newest checkpoint took so long beside training."""
+        self._worth = seconds / BESIDE_SHARE
+
+    def counted(self) -> None:
+        """The newest checkpoint counts now."""
         self._counted = self._written
+
+    def lost(self) -> None:
+        """The newest checkpoint, which was being written beside training, could not be; it remains due."""
+        self.saves -= 1
+        self._written, self._cost = None, 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For the record of how the attempt ended."""
@@ -75,4 +95,5 @@ class CheckpointInterval:
             self.seconds += self._written - began
 
     def _has_passed(self, since: float | None) -> bool:
-        return since is None or monotonic() - since >= min(self._cost / SHARE, LONGEST)
+        share = STALL_SHARE if self._beside else SHARE
+        return since is None or monotonic() - since >= min(max(self._cost / share, self._worth), LONGEST)

@@ -3,7 +3,6 @@
 Only libraries that the process has already imported are touched, so that the SDK never imports torch or numpy for this.
 """
 
-import os
 import random
 import sys
 from typing import Any
@@ -43,17 +42,3 @@ def set_rng_states(states: dict[str, Any]) -> None:
         torch.set_rng_state(states["torch"])
         if "cuda" in states and torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
             torch.cuda.set_rng_state_all(states["cuda"])
-
-
-def determinism_flags() -> dict[str, Any]:
-    """The settings that decide whether this process is deterministic, for the run's record."""
-    flags: dict[str, Any] = {
-        "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED"),
-        "CUBLAS_WORKSPACE_CONFIG": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
-    }
-    if torch := sys.modules.get("torch"):
-        flags["torch.deterministic_algorithms"] = torch.are_deterministic_algorithms_enabled()
-        flags["torch.cudnn.deterministic"] = torch.backends.cudnn.deterministic
-        flags["torch.cudnn.benchmark"] = torch.backends.cudnn.benchmark
-        flags["torch.threads"] = torch.get_num_threads()
-    return flags

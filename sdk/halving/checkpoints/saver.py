@@ -12,13 +12,14 @@ from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
+from halving.checkpoints.weights_digest import DigestInBackground
 from halving.errors import StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.local_files import path_of, temporary_file
 from halving.store.retry import Reach, retry_while_unavailable, warn
 from halving.store.store import Store, digest_of
 
-_POINTS_SECONDS = 120.0  # for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
+POINTS_SECONDS = 120.0  # for which a needed checkpoint waits for its points; a full journal (1 GiB) is written in that time
 
 
 class Saver:
@@ -42,6 +43,8 @@ class Saver:
         self._reach = Reach(store)
         self.missed: StoreError | None = None
         self._digest: str | None = None  # of what was written and does not count yet
+        self._weights: str | None = None  # the digest of the state in it
+        self._told = False  # that the state has no such digest
         self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
         self._owed: IO[bytes] | None = None  # the best epoch's checkpoint, while the store is unavailable
 
@@ -54,6 +57,13 @@ class Saver:
     def has_uncounted(self) -> bool:
         """Whether the state that was given last, or its record, is not written yet."""
         return self._skipped is not None or (self._digest is not None and (self.newest is None or self.newest.digest != self._digest))
+
+    def known(self, digest: str | None) -> str | None:
+        """The digest of a checkpoint that :meth:`settle` has named."""
+        return digest
+
+    def drain(self, seconds: float) -> None:
+        """Wait until what is written beside training counts; nothing is."""
 
     def close(self) -> None:
         """The run is over."""
@@ -103,11 +113,11 @@ class Saver:
         """
         if self._digest is None:
             return
-        saved = SavedCheckpoint(epoch, attempt, self._digest, dict(reported), tallies)
+        saved = SavedCheckpoint(epoch, attempt, self._digest, dict(reported), tallies, self._weights)
         try:
             if needed:
                 now = monotonic()
-                points_by = min(now + _POINTS_SECONDS, (now + self._give_up_at()) / 2)
+                points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
                 self._waiting("a checkpoint's record", partial(self._publish, saved, points_by))
             elif self._reach.is_there():
                 self._publish(saved, math.inf)
@@ -151,8 +161,10 @@ class Saver:
             self._drop_owed()
         if best and digest is None:
             try:
-                self._owed = _packed(state)
+                self._owed, values = _packed(state)
+                weights = DigestInBackground(state, values)
                 digest = digest_of(path_of(self._owed))
+                self._weights = self._digest_of(weights)
             except StoreError as error:  # this machine's disk refuses it, too
                 self._skip(error)
         if digest is not None:
@@ -160,8 +172,24 @@ class Saver:
         return digest
 
     def _put(self, state: dict[str, Any]) -> str:
-        with self.interval.writing(), _packed(state) as file:
-            return self._store.put_blob(path_of(file))
+        with self.interval.writing():
+            file, values = _packed(state)
+            with file:
+                weights = DigestInBackground(state, values)
+                try:
+                    return self._store.put_blob(path_of(file))
+                finally:
+                    self._weights = self._digest_of(weights)
+
+    def _digest_of(self, found: DigestInBackground) -> str | None:
+        weights = found.result()
+        if found.error is not None and not self._told:
+            self._told = True
+            warn(
+                f"the weights of {self._records.run} have no digest, so that a rerun can compare their metrics alone; they are saved: "
+                f"{found.error}"
+            )
+        return weights
 
     def _pay(self) -> None:
         """Store the checkpoint that only this machine has."""
@@ -207,8 +235,8 @@ class _Sink:
             self.error = error
 
 
-def _packed(state: dict[str, Any]) -> IO[bytes]:
-    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice.
+def _packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
+    """State in a temporary file, which is deleted when it is closed: in memory it would be there twice. And what was written, by name.
 
     Raises:
         InvalidInput: a value can't be saved.
@@ -220,7 +248,7 @@ def _packed(state: dict[str, Any]) -> IO[bytes]:
         raise _refused(error) from error
     sink = _Sink(file)
     try:
-        serialization.pack(state, cast("IO[bytes]", sink))
+        values = serialization.pack(state, cast("IO[bytes]", sink))
         sink.flush()
         if sink.error is not None:
             raise _refused(sink.error) from sink.error
@@ -228,7 +256,7 @@ def _packed(state: dict[str, Any]) -> IO[bytes]:
         with contextlib.suppress(OSError):
             file.close()
         raise
-    return file
+    return file, values
 
 
 def _refused(error: OSError) -> StoreError:

@@ -3,25 +3,28 @@
 Objects with ``state_dict()`` (torch modules, optimizers, schedulers, scalers) are stored by it; everything else must be
 plain data: numbers, strings, bytes, lists, dicts, numpy arrays or tensors. With torch imported the file is a
 ``torch.save`` archive that loads with ``weights_only=True``; without it, JSON. Neither can run code when loaded.
-An archive is written and read tensor by tensor; JSON is written entry by entry and read as a whole.
+An archive is written and read tensor by tensor; JSON is written entry by entry and read as a whole. What many processes write together
+is in :mod:`halving.checkpoints.sharded`.
 """
 
 import base64
 import json
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import IO, Any, Protocol, runtime_checkable
 
 from halving.checkpoints.rng_state import rng_states, set_rng_states
 from halving.errors import CheckpointMismatch, InvalidInput
-from halving.store.store import Store
 
-_RNG = "__rng__"
+RNG = "__rng__"
+"""The name of the entry with the random generators' states."""
 LOADERS = "__loaders__"
 """The name of the entry with what a run's loaders have handed out (:mod:`halving.run.loader_entry`)."""
 _TAGS = ({"__numpy__"}, {"__bytes__"})  # arrays and bytes are stored in a torch archive as a dict with this one key
+Keep = Callable[[Any, str], Any]
 # Subclasses (an enum's members, numpy's strings) are saved as the builtin value that they are.
 _EXACT: dict[type, Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__, bytes: bytes.__bytes__}
 
@@ -35,24 +38,45 @@ class Stateful(Protocol):
     def load_state_dict(self, state: Any, /) -> Any: ...
 
 
-def pack(state: dict[str, Any], file: IO[bytes]) -> None:
+def pack(state: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
     """Write named state, together with the random generators' states. Equal state gives equal bytes.
+
+    Returns:
+        What was written of each name, as its object gave it: tensors are where they were, on a GPU perhaps.
 
     Raises:
         InvalidInput: a value is neither stateful nor plain data; the message names it.
     """
-    if _RNG in state:
-        raise InvalidInput(f"checkpoint entry {_RNG!r} is not accepted: the name is taken, choose another")
-    tree = {name: value.state_dict() if isinstance(value, Stateful) else value for name, value in state.items()}
-    tree[_RNG] = rng_states()
-    if torch := sys.modules.get("torch"):
-        torch.save({name: _plain(value, name) for name, value in tree.items()}, file)
-        return
+    check_names(state)
+    values = {name: state_of(value) for name, value in state.items()}
+    tree = {**values, RNG: rng_states()}
+    if "torch" in sys.modules:
+        write_archive(tree, file)
+        return values
     separator = "{"
     for name, value in tree.items():
-        file.write(f"{separator}{json.dumps(name)}: {json.dumps(_to_json(value, name))}".encode())
+        file.write(f"{separator}{json.dumps(name)}: {json.dumps(as_json(value, name))}".encode())
         separator = ", "
     file.write(b"}")
+    return values
+
+
+def write_archive(tree: Mapping[str, Any], file: IO[bytes]) -> None:
+    """Write values by name, those of the random generators among them, as :func:`load` reads them.
+
+    Raises:
+        InvalidInput: a value is no plain data.
+    """
+    import torch
+
+    torch.save({name: _plain(value, name) for name, value in tree.items()}, file)
+
+
+@dataclass(frozen=True)
+class Archived:
+    """Stands for what is in an archive as it is, without a conversion of ours."""
+
+    content: Any
 
 
 def unpack(
@@ -69,17 +93,9 @@ def unpack(
     Raises:
         CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
     """
-    tree = _load(file)
-    rng = tree.pop(_RNG)
-    if missing := sorted(set(state) - set(tree)):
-        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(set(tree) - {LOADERS})}")
-    restored = {}
-    for name, value in state.items():
-        if isinstance(value, Stateful):
-            value.load_state_dict(tree[name])
-            restored[name] = value
-        else:
-            restored[name] = tree[name]
+    tree = load(file)
+    rng = tree.pop(RNG)
+    restored = fill(tree, state)
     for name in optional.keys() & tree.keys():
         optional[name].load_state_dict(tree[name])
     if with_rng:
@@ -87,30 +103,71 @@ def unpack(
     return restored
 
 
-def restore(
-    store: Store,
-    digest: str,
-    state: dict[str, Any],
-    *,
-    with_rng: bool = True,
-    optional: Mapping[str, Stateful] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """As :func:`unpack`, from a blob whose bytes are checked before ``state`` is changed.
+def fill(tree: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Fill ``state`` from named values, as :func:`unpack` does.
 
     Raises:
-        CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
-        NotFound: no such blob.
-        StoreError: it cannot be read, or is damaged.
+        CheckpointMismatch: ``state`` asks for names that are not among them.
     """
-    with store.blob_file(digest) as path, path.open("rb") as file:
-        return unpack(file, state, with_rng=with_rng, optional=optional)
+    check_holds(tree, state)
+    restored = {}
+    for name, value in state.items():
+        if isinstance(value, Stateful):
+            unwrapped(value).load_state_dict(tree[name])
+            restored[name] = value
+        else:
+            restored[name] = tree[name]
+    return restored
 
 
-def _load(file: IO[bytes]) -> dict[str, Any]:
+def check_holds(tree: Collection[str], state: Collection[str]) -> None:
+    """Refuse to restore names that a checkpoint does not hold.
+
+    Raises:
+        CheckpointMismatch: there are some.
+    """
+    if missing := sorted(set(state) - set(tree)):
+        raise CheckpointMismatch(f"the checkpoint has no {missing}; it holds {sorted(set(tree) - {LOADERS, RNG})}")
+
+
+def check_names(state: Mapping[str, Any]) -> None:
+    """Refuse names that are taken.
+
+    Raises:
+        InvalidInput: one is.
+    """
+    if RNG in state:
+        raise InvalidInput(f"checkpoint entry {RNG!r} is not accepted: the name is taken, choose another")
+
+
+def state_of(value: Any) -> Any:
+    """What is saved of a value: an object's own state, or the value."""
+    return unwrapped(value).state_dict() if isinstance(value, Stateful) else value
+
+
+def unwrapped(value: Any) -> Any:
+    """The module within the wrappers that change nothing but its names: DDP's and ``torch.compile``'s. Else the value.
+
+    So a checkpoint fits wherever the module does: on one process or many, compiled or not.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.nn.Module):
+        return value
+    while True:
+        if isinstance(value, torch.nn.parallel.DistributedDataParallel):
+            value = value.module
+        elif "_orig_mod" in value._modules:
+            value = value._orig_mod
+        else:
+            return value
+
+
+def load(file: IO[bytes]) -> dict[str, Any]:
+    """All that :func:`pack` wrote, by name; tensors on the CPU."""
     is_json = file.read(1) == b"{"
     file.seek(0)
     if is_json:
-        return {name: _from_json(value) for name, value in json.load(file).items()}
+        return {name: from_json(value) for name, value in json.load(file).items()}
     import torch
 
     # Loaded on the CPU: load_state_dict copies onto whatever device the module lives on.
@@ -122,6 +179,8 @@ def _plain(value: Any, name: str) -> Any:
     """Data that ``weights_only`` loading accepts: numpy arrays are stored as tagged tensors, bytes as tagged strings."""
     if value is None or isinstance(value, bool) or _is_tensor(value):
         return value
+    if isinstance(value, Archived):
+        return value.content
     if _is_numpy(value):
         import torch
 
@@ -170,7 +229,18 @@ def _from_plain(value: Any) -> Any:
     return value
 
 
-def _to_json(value: Any, name: str) -> Any:
+def as_json(value: Any, name: str, keep: Keep | None = None) -> Any:
+    """Plain data as JSON.
+
+    Args:
+        name: of the entry, for messages.
+        keep: takes tensors and arrays with their names, and gives what stands for them; without it arrays are written as text.
+
+    Raises:
+        InvalidInput: a value is no plain data.
+    """
+    if keep is not None and (_is_tensor(value) or (_is_numpy(value) and value.ndim)):
+        return keep(value, name)
     if _is_numpy(value):
         if not value.ndim:
             return value.item()
@@ -181,14 +251,22 @@ def _to_json(value: Any, name: str) -> Any:
         return {"__bytes__": base64.b64encode(value).decode()}
     if isinstance(value, dict):
         # Pairs, because JSON would turn integer keys into strings.
-        return {"__dict__": [[_to_json(key, name), _to_json(item, f"{name}.{key}")] for key, item in value.items()]}
+        pairs = [[as_json(key, name, keep), as_json(item, f"{name}.{key}", keep)] for key, item in value.items()]
+        if keep is not None and hasattr(value, "_metadata"):
+            return {"__state_dict__": [pairs, as_json(dict(value._metadata), f"{name}._metadata", keep)]}
+        return {"__dict__": pairs}
     if isinstance(value, (list, tuple)):
         kind = "__tuple__" if isinstance(value, tuple) else "__list__"
-        return {kind: [_to_json(item, f"{name}[{index}]") for index, item in enumerate(value)]}
+        return {kind: [as_json(item, f"{name}[{index}]", keep) for index, item in enumerate(value)]}
     raise _not_plain(value, name)
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any, fetch: Callable[[str, str], Any] | None = None) -> Any:
+    """What :func:`as_json` was given.
+
+    Args:
+        fetch: what a kept tensor or array was, by the one key and value of what stands for it.
+    """
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
@@ -200,9 +278,16 @@ def _from_json(value: Any) -> Any:
     if kind == "__bytes__":
         return base64.b64decode(content)
     if kind == "__dict__":
-        return {_from_json(key): _from_json(item) for key, item in content}
-    items = [_from_json(item) for item in content]
-    return tuple(items) if kind == "__tuple__" else items
+        return {from_json(key): from_json(item, fetch) for key, item in content}
+    if kind == "__state_dict__":
+        pairs, metadata = content
+        items = OrderedDict((from_json(key), from_json(item, fetch)) for key, item in pairs)
+        items._metadata = OrderedDict(from_json(metadata))  # type: ignore[attr-defined]
+        return items
+    if fetch is not None and kind not in ("__list__", "__tuple__"):
+        return fetch(kind, content)
+    listed = [from_json(item, fetch) for item in content]
+    return tuple(listed) if kind == "__tuple__" else listed
 
 
 def _is_tensor(value: Any) -> bool:

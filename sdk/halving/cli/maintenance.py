@@ -69,8 +69,13 @@ def run_compact(arguments: argparse.Namespace) -> int:
         rows.append(row)
         if sys.stderr.isatty():
             print(f"\r{number} of {len(asked)} runs", end="" if number < len(asked) else "\n", file=sys.stderr, flush=True)
+    return print_compacted(store, rows, arguments.json)
+
+
+def print_compacted(store: Store, rows: list[dict[str, Any]], as_json: bool) -> int:
+    """Say what was done of runs; the command's status."""
     failed = [row for row in rows if row["error"]]
-    if arguments.json:
+    if as_json:
         print_json({"store": store.root, "runs": rows})
         return 1 if failed else 0
     out = console()

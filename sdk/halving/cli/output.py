@@ -55,31 +55,37 @@ def print_table(
     title: str | None = None,
     first: bool = False,
 ) -> None:
-    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the next line of its cell."""
+    """A table, under a blank line unless it comes ``first``; what is too wide for a terminal continues on the next line of its cell.
+
+    Nothing in it is markup: what people wrote, such as ``see [/etc]``, is shown as it is.
+    """
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", show_edge=False, pad_edge=False)
+    titled = Text(title, style="bold") if title is not None else None
+    table = Table(box=box.SIMPLE_HEAD, title=titled, title_justify="left", show_edge=False, pad_edge=False)
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        table.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(shown, row))
+        table.add_row(*(Text(shown(value)) for value in row))
     if not first:
         out.print()
     out.print(table, soft_wrap=False)
 
 
 def print_pairs(out: "Console", title: str, pairs: dict[str, Any]) -> None:
-    """Names and values under a title; nothing at all when there are none."""
+    """Names and values under a title, none of them markup; nothing at all when there are none."""
     if not pairs:
         return
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=None, show_header=False, title=title, title_justify="left", title_style="bold", padding=(0, 2, 0, 2))
+    table = Table(box=None, show_header=False, title=Text(title, style="bold"), title_justify="left", padding=(0, 2, 0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs.items():
-        table.add_row(name, shown(value))
+        table.add_row(Text(name), Text(shown(value)))
     out.print()
     out.print(table, soft_wrap=False)
 

@@ -9,9 +9,39 @@ _RUN_HELP = "a run's id, the beginning of one, or project/run"
 _FILTER_HELP = """in quotes, such as 'status = finished and params.lr < 0.01 order by metrics.val_loss limit 10' (docs/filter.md)"""
 
 
+class Command(argparse.ArgumentParser):
+    """A command that may have commands of its own beside its arguments: ``halving runs delete RUN`` beside ``halving runs FILTER``.
+
+    Attributes:
+        inner: of its own, for :func:`add_command`.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.inner = _Inner(self)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if args and args[0] in self.inner.choices:
+            return self.inner.choices[args[0]].parse_known_args(args[1:], namespace)
+        return super().parse_known_args(args, namespace)
+
+
+class _Inner:
+    """What argparse's own subparsers are, except that the command may as well be given its arguments."""
+
+    def __init__(self, of: Command) -> None:
+        self._of = of
+        self.choices: dict[str, Command] = {}
+
+    def add_parser(self, name: str, *, help: str, description: str) -> Command:  # as argparse has it
+        self.choices[name] = made = Command(prog=f"{self._of.prog} {name}", description=description)
+        self._of.epilog = "; ".join([*(self._of.epilog or "").split("; "), f"{made.prog}: {help}"]).removeprefix("; ")
+        return made
+
+
 def add_commands(commands: Any) -> None:
-    """Add ``runs``, ``show``, ``compare``, ``export``, ``recover``, ``compact`` and ``import`` to the ``halving`` command."""
-    runs = _command(commands, "runs", "list runs, newest first, or those that a filter chooses, in its order", "runs:run_runs")
+    """Add the commands that need nothing but the store."""
+    runs = _command(commands, "runs", "list runs, newest first, or those that a filter chooses, in its order; change them", "runs:run_runs")
     runs.add_argument("filter", nargs="?", metavar="FILTER", help=_FILTER_HELP)
     runs.add_argument("--project", "-p", metavar="NAME", help="only runs of this project")
     runs.add_argument("--metrics", "-m", metavar="KEYS", help="metrics to show, A,B,C (default: those that most runs have)")
@@ -24,6 +54,23 @@ def add_commands(commands: Any) -> None:
     compare = _command(commands, "compare", "show what differs between runs, side by side", "compare:run_compare")
     compare.add_argument("run_names", nargs="+", metavar="RUN", help=f"two or more; {_RUN_HELP}")
     compare.add_argument("--all", "-a", action="store_true", help="show also what is equal")
+
+    rerun = _command(commands, "rerun", "train a run or a trial again and say whether the same came out", "rerun:run_rerun")
+    rerun.add_argument("run_name", metavar="RUN", help=f"{_RUN_HELP}; of a trial its name, such as digits-7f3a.0007")
+    _add_how_to_rerun(rerun)
+    rerun.set_defaults(error_status=2)
+    rerun.add_argument("--strict", action="store_true", help="refuse to train where something differs from the record")
+    rerun.add_argument("--ignore", action="append", default=[], metavar="METRIC", help="do not compare these, such as 'time/*'")
+
+    why = _command(commands, "why", "say in what two runs differ, and by reruns how much of it explains a metric's change", "why:run_why")
+    why.add_argument("run_name", metavar="A", help=_RUN_HELP)
+    why.add_argument("other_name", metavar="B", help=_RUN_HELP)
+    why.add_argument("--rerun", action="store_true", help="train A again with one factor of B at a time; says first what it will cost")
+    why.add_argument("--repeat", type=int, default=3, metavar="N", help="seeds for each factor (default 3)")
+    why.add_argument("--metric", metavar="METRIC", help="whose change is explained (default: a trial's objective, or the only one)")
+    why.add_argument("--yes", action="store_true", help="train without asking")
+    _add_how_to_rerun(why)
+    why.set_defaults(strict=False, ignore=[])
 
     export = _command(commands, "export", "write runs' metric points as CSV, JSON or Parquet", "export:run_export")
     export.add_argument("run_names", nargs="+", metavar="RUN", help=_RUN_HELP)
@@ -48,6 +95,12 @@ def add_commands(commands: Any) -> None:
     compact.add_argument("--project", "-p", metavar="NAME", help="every run of this project")
     compact.add_argument("--all", "-a", action="store_true", help="every run of the store")
 
+    doctor = _command(
+        commands, "doctor", "say what is wrong with the store and around it, what it means and what mends it", "doctor:run_doctor"
+    )
+    doctor.add_argument("--repair", action="store_true", help="mend what can be mended safely")
+    doctor.add_argument("--all", "-a", action="store_true", help="read everything, such as each blob, instead of a sample")
+
     imported = _command(
         commands, "import", "copy the runs that another tool recorded; again, to go on or to take what is new", "imports:run_import"
     )
@@ -59,6 +112,19 @@ def add_commands(commands: Any) -> None:
         "sqlite:///mlflow.db or ./mlruns",
     )
     imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
+
+
+def _add_how_to_rerun(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--repository", default=".", metavar="PATH", help="the checkout that has the commit (default: that around here)")
+    command.add_argument("--env", action="store_true", help="train in a new virtual environment of the recorded packages")
+    command.add_argument(
+        "--except",
+        dest="accepted",
+        action="append",
+        default=[],
+        metavar="FACTOR",
+        help="a factor that may differ: code, python, packages, hardware or image; may be given several times",
+    )
 
 
 def add_command(

@@ -22,10 +22,10 @@ _WIDTH = 100  # characters of a filter that a message shows
 
 
 def run_runs(arguments: argparse.Namespace) -> int:
-    """List runs.
+    """List runs; archived and deleted ones only where the filter names ``lifecycle``.
 
-    JSON: ``{"store", "total", "runs": [{"project", "run", "status", "started", "ended", "seconds", "attempt", "epoch", "params",
-    "parent", "tags", "metrics"}]}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is.
+    JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
+    "params", "parent", "tags", "metrics"}]}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is.
 
     Raises:
         InvalidInput: the filter is not accepted; the message points at the place.

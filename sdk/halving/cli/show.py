@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, console, duration, moment, print_json, print_pairs, print_table, shown, size
 from halving.query.curve_stats import Extremes
-from halving.query.run_details import code_of, details_of, environment_of
+from halving.query.run_details import code_of, details_of, environment_of, verdict_of
 from halving.query.runs import RunInfo, find_run, read_run
+from halving.records.amendments import ACTIVE
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ def run_show(arguments: argparse.Namespace) -> int:
     """Show one run.
 
     JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
-    checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
-    null where retention has dropped the points.
+    checkpoints, files``, and of a rerun its ``verdict``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched
+    curve; all but ``last`` are null where retention has dropped the points.
     """
     store = Store(arguments.root)
     info = read_run(store, *find_run(store, arguments.run_name))
     found = details_of(store, info)
+    if (verdict := verdict_of(store, info)) is not None:
+        found["verdict"] = verdict
     if arguments.json:
         print_json(found)
         return 0
@@ -35,8 +38,13 @@ def run_show(arguments: argparse.Namespace) -> int:
 
 def _print(out: "Console", info: RunInfo, found: dict[str, Any], all_packages: bool) -> None:
     out.print(f"{info.project}/{info.run}: {info.status}", style="bold")
+    if info.lifecycle != ACTIVE:
+        since = f" since {moment(info.lifecycle_since)}" if info.lifecycle_since else ""
+        out.print(f"it is {info.lifecycle}{since}: halving runs restore {info.project}/{info.run} takes it back")
     started = f"started {moment(info.started)}, {duration(info.seconds)} of training"
     out.print(started + (f", {len(info.attempts)} attempts" if len(info.attempts) > 1 else ""))
+    if verdict := found.get("verdict"):
+        out.print(f"trained again from {verdict['rerun_of']}: {verdict['verdict']}")
     print_pairs(out, "params", info.flat_params)
     print_pairs(out, "tags", info.tags)
     print_pairs(out, "belongs to", info.parent)

@@ -4,14 +4,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halving.data.shards import Shard, checked_shard, shards_of
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.records.hardware import available_memory
-from halving.store.filesystem import open_filesystem, store_faults
-from halving.store.retry import retry_while_unavailable
+from halving.store.retry import Outage, retry_while_unavailable
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 _FOLD = "fold-"
+_TRAIN = "train"
 
 
 class Dataset:
@@ -28,21 +27,25 @@ class Dataset:
 
     Reading waits while the store is unavailable: up to ten minutes, or most of the grace period in a trial that has to end.
 
+    Args:
+        train_on: stored splits that together are what ``train`` means here: in the final training of a sweep, train and validation.
+
     Attributes:
         give_up_at: until when it waits; see :func:`halving.store.retry.retry_while_unavailable`. A run sets it for its own dataset.
+        outage: of the store, as all see it that read this snapshot in this process.
     """
 
     give_up_at: Callable[[], float]
 
-    def __init__(self, store: Store, name: str, digest: str) -> None:
-        self.store, self.name, self.digest = store, name, digest
-        self.give_up_at = lambda: math.inf
+    def __init__(self, store: Store, name: str, digest: str, train_on: Sequence[str] = (_TRAIN,)) -> None:
+        self.store, self.name, self.digest, self.train_on = store, name, digest, tuple(train_on)
+        self.give_up_at, self.outage = lambda: math.inf, Outage()
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {self.digest!r})"
 
-    def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str]]":
-        return Dataset, (self.store, self.name, self.digest)  # a data loader's process does not get the run
+    def __reduce__(self) -> "tuple[type[Dataset], tuple[Store, str, str, tuple[str, ...]]]":
+        return Dataset, (self.store, self.name, self.digest, self.train_on)  # a data loader's process does not get the run
 
     @property
     def folder(self) -> str:
@@ -74,19 +77,29 @@ class Dataset:
     @property
     def splits(self) -> Mapping[str, int]:
         """Rows in each split."""
-        return dict(self.manifest["splits"])
+        stored: dict[str, int] = self.manifest["splits"]
+        if self.train_on == (_TRAIN,) or self.folds:
+            return dict(stored)
+        return {**stored, _TRAIN: sum(stored[name] for name in self.train_on)}
 
     @property
     def folds(self) -> int:
         """Into how many folds all rows but the test split's are dealt; 0: there are none."""
-        return sum(name.startswith(_FOLD) for name in self.splits)
+        return sum(name.startswith(_FOLD) for name in self.manifest["splits"])
 
     def shards(self, split: str, fold: int | None = None) -> list[Shard]:
         """The shards of a split in stored order. In a dataset with folds, ``validation`` is the fold, and ``train`` all others.
 
+        Where ``train`` is several splits, it is their shards one after the other, as ``train_on`` names them.
+
         Raises:
             NotFound: the snapshot has no such split or fold.
         """
+        parts = self.train_on if split == _TRAIN else (split,)
+        return [shard for part in parts for shard in self._stored(part, fold)]
+
+    def _stored(self, split: str, fold: int | None) -> list[Shard]:
+        """The shards of one stored split."""
         folds = self.folds
         if fold is not None and not (0 <= fold < folds):
             has = f"the folds 0 to {folds - 1}" if folds else "no folds"
@@ -97,8 +110,8 @@ class Dataset:
             names = [f"{_FOLD}{number}" for number in range(folds) if (number == fold) == (split == "validation")]
         else:
             names = [split]
-        if missing := [name for name in names if name not in self.splits]:
-            raise NotFound(f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.splits)}")
+        if missing := [name for name in names if name not in self.manifest["splits"]]:
+            raise NotFound(f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.manifest['splits'])}")
         return [shard for name in names for shard in shards_of(self.manifest, name)]
 
     def read(self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "pa.Table":
@@ -118,8 +131,10 @@ class Dataset:
         """
         import pyarrow as pa
 
-        names = [split] if split is not None else sorted(self.splits)
-        shards = [shard for name in names for shard in self.shards(name, fold)]
+        if split is not None:
+            shards = self.shards(split, fold)
+        else:
+            shards = [shard for name in sorted(self.manifest["splits"]) for shard in self._stored(name, fold)]
         size, available = sum(shard.bytes for shard in shards), available_memory()
         if available is not None and size > available:
             what = f"the split {split!r}" if split is not None else "all splits"
@@ -199,38 +214,28 @@ class Dataset:
         return loader
 
     def referenced(self, row: Mapping[str, Any]) -> bytes:
-        """The content of a file that the snapshot has by reference, checked against its digest.
+        """The content of a file that the snapshot has by reference, if it is still what it was: by its digest, or by what S3 says of it.
 
         Args:
-            row: a row of such a snapshot, with ``location`` and ``sha256``.
+            row: a row of such a snapshot, with ``location`` and ``sha256``, ``version`` or ``etag``.
 
         Raises:
             InvalidInput: the row refers to no file.
-            StoreError: the file is gone, or is not what it was.
+            NotFound: the file is gone.
+            StoreError: the file is not what it was.
         """
-        if "location" not in row or "sha256" not in row:
-            raise InvalidInput(f"a row with {sorted(row)} is not accepted: give one of a snapshot by reference, with location and sha256")
-        return self._retried(partial(_referenced, str(row["location"]), str(row["sha256"])))
+        from halving.data.referenced_files import referenced_file
+
+        return self._retried(referenced_file(row).read)
 
     def _no_rows(self, columns: Sequence[str] | None) -> "pa.Table":
         first = next(shard for name in sorted(self.splits) for shard in shards_of(self.manifest, name))
         return self._retried(partial(checked_shard, self.store, first, columns)).slice(0, 0)
 
     def _retried(self, read: Callable[[], _Result]) -> _Result:
-        return retry_while_unavailable(self.store, f"dataset {self.name}", read, self.give_up_at)
+        return retry_while_unavailable(self.store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage)
 
 
 def snapshot_folder(name: str, digest: str) -> str:
     """``datasets/NAME/HASH`` in the store, with the first 16 hex digits of the digest."""
     return f"datasets/{name}/{digest.removeprefix('sha256:')[:16]}"
-
-
-def _referenced(location: str, digest: str) -> bytes:
-    from pyarrow import fs
-
-    filesystem, path = open_filesystem(location) if "://" in location else (fs.LocalFileSystem(), location)
-    with store_faults(f"cannot read {location}"), filesystem.open_input_stream(path) as stream:
-        content = bytes(stream.read())
-    if (actual := sha256(content).hexdigest()) != digest:
-        raise StoreError(f"{location} is not any more what the snapshot refers to: its content hashes to {actual}, not to {digest}")
-    return content

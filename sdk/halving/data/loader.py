@@ -6,11 +6,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from halving.data.batches import too_few
 from halving.data.loader_plan import LoaderPlan
 from halving.data.prefetch import Prefetched
+from halving.data.waited import WAITED
 from halving.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -98,7 +100,7 @@ class Loader:
         """Batches that the epoch still has."""
         return len(self.plan.batches(self._position))
 
-    def torch(self, workers: int = 0, *, pin_memory: bool = False, **options: Any) -> "TorchLoader":
+    def torch(self, workers: int = 0, *, pin_memory: bool | None = None, **options: Any) -> "TorchLoader":
         """The same batches as tensors, from a PyTorch ``DataLoader``; see :class:`halving.data.torch_loader.TorchLoader`."""
         from halving.data.torch_loader import TorchLoader
 
@@ -183,6 +185,13 @@ class _Iteration(Iterator[Any]):
         self._source: Iterator[Any] = batches(self._epoch, self._begin, 0)
 
     def __next__(self) -> Any:
+        began = perf_counter()
+        try:
+            return self._next()
+        finally:
+            WAITED.add(perf_counter() - began)
+
+    def _next(self) -> Any:
         if self.over:
             raise StopIteration
         if isinstance(self._source, Prefetched) and not self._source.is_here:  # a forked child goes on from its parent's position

@@ -47,8 +47,10 @@ class LoaderPlan:
 
     @property
     def part(self) -> str:
-        """The split, and the fold if there is one: what a state is of."""
-        return self.split if self.fold is None else f"{self.split} of fold {self.fold}"
+        """The split, what it consists of if that is not itself, and the fold if there is one: what a state is of."""
+        train_on = self.dataset.train_on
+        name = "+".join(train_on) if self.split == "train" and train_on != ("train",) else self.split
+        return name if self.fold is None else f"{name} of fold {self.fold}"
 
     @cached_property
     def total(self) -> int:
@@ -77,12 +79,14 @@ class LoaderPlan:
         """The global batches of an epoch from a position on."""
         return Batches(self.total, position, self.batch_size, self.ranks, self.drop_last)
 
-    def reader(self, upcoming: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False) -> ShardReader:
+    def reader(
+        self, upcoming: Iterable[int] = (), afterwards: Iterable[int] = (), gave_up: Callable[[], bool] = lambda: False
+    ) -> ShardReader:
         """To read the split's shards with."""
         dataset = self.dataset
         if os.getpid() != self.process:  # a forked child: its parent's connection to an object store is not its own
             dataset = pickle.loads(pickle.dumps(dataset))
-        return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, gave_up)
+        return ShardReader(dataset, self.shards, self.lanes + 1, upcoming, afterwards, gave_up)
 
     def blocks(
         self, epoch: int, position: int, first: int = 0, every: int = 1, gave_up: Callable[[], bool] = lambda: False
@@ -91,12 +95,13 @@ class LoaderPlan:
 
         The first list is one batch, so that training begins at once. What a transform has made is in lists of one.
         """
-        order = Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
+        order = self._order(epoch)
         batches = self.batches(position)
         positions, numbers = order.needs()
-        reader = self.reader(numbers[np.searchsorted(positions, position) :].tolist(), gave_up)
+        upcoming = numbers[np.searchsorted(positions, position) :].tolist()
+        reader = self.reader(upcoming, self._first_shards(epoch + 1), gave_up)
         row_bytes = max(1, sum(shard.bytes for shard in self.shards) // max(1, self.total))
-        rows, most = 0, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
+        rows, over, most = 0, False, max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // row_bytes))
         try:
             while first < len(batches):
                 shares: list[np.ndarray[Any, Any]] = []
@@ -113,5 +118,14 @@ class LoaderPlan:
                 record_batch = as_arrow(found)
                 for begin, end in pairwise(bounds):
                     yield [self.transform(record_batch.slice(begin, end - begin))]
+            over = True
         finally:
-            reader.close()
+            reader.close(finish=over)
+
+    def _order(self, epoch: int) -> Order:
+        return Order([shard.rows for shard in self.shards], seed=self.seed, epoch=epoch, lanes=self.lanes, shuffle=self.shuffle)
+
+    def _first_shards(self, epoch: int) -> Iterator[int]:
+        """The shards with which the lanes of an epoch begin, found out when they are asked for."""
+        _, numbers = self._order(epoch).needs()
+        yield from numbers[: min(self.lanes, self.total)].tolist()

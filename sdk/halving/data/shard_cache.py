@@ -21,7 +21,6 @@ import numpy as np
 
 from halving.data.shards import Shard, damaged
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
-from halving.store.files import CHUNK
 from halving.store.retry import warn
 from halving.store.store import Store
 
@@ -125,14 +124,14 @@ class ShardCache:
             (self._folder / shard.sha256).unlink()
 
     def fetch(self, shard: Shard) -> None:
-        """Bring a shard here, or wait until another process or thread has.
+        """Bring a shard here, or wait until another process or thread has. One that is here counts as just used: it will not make room.
 
         Raises:
             NoRoom: the disk refuses it, or all that is here is in use.
             NotFound, StoreError: as :meth:`open`.
         """
         path, part = self._folder / shard.sha256, self._folder / f"{shard.sha256}.part"
-        while not path.exists():
+        while not _touched(path):
             with _refusals(), _owned(part, self._folder) as descriptor:
                 if descriptor is not None:
                     if not path.exists():
@@ -181,12 +180,11 @@ class ShardCache:
 
     def _chunks(self, shard: Shard) -> Iterator[bytes]:
         read = 0
-        with self._store.open_stream(shard.name) as stream:
-            while chunk := stream.read(CHUNK):
-                read += len(chunk)
-                if read > shard.bytes:
-                    raise StoreError(f"{damaged(self._store, shard)}: it has more than {shard.bytes:,} bytes")
-                yield chunk
+        for chunk in self._store.parts(shard.name):
+            read += len(chunk)
+            if read > shard.bytes:
+                raise StoreError(f"{damaged(self._store, shard)}: it has more than {shard.bytes:,} bytes")
+            yield chunk
 
     def _reserve(self, size: int, descriptor: int) -> None:
         """Make room on the disk, and take it."""
@@ -202,10 +200,11 @@ class ShardCache:
                 total -= found.st_size if _delete(path) else 0
 
     def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
-        for entry in os.scandir(self._folder):
-            with contextlib.suppress(OSError):  # another process has just deleted or renamed it
-                if not entry.name.startswith("."):
-                    yield Path(entry.path), entry.stat()
+        with os.scandir(self._folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # another process has just deleted or renamed it
+                    if not entry.name.startswith("."):
+                        yield Path(entry.path), entry.stat()
 
 
 def _bytes_given() -> int | None:
@@ -222,6 +221,17 @@ def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:
         raise StoreError(f"{damaged(store, shard)}: it has {size:,} bytes, not {shard.bytes:,}")
     if sha256 != shard.sha256:
         raise StoreError(f"{damaged(store, shard)}: its content hashes to {sha256}")
+
+
+def _touched(path: Path) -> bool:
+    """Whether a file is there; from now on it is the one that was used last."""
+    try:
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
+    except FileNotFoundError:
+        return False
+    except OSError:  # another user's, in a folder that is shared
+        return path.exists()
+    return True
 
 
 def _mark(shard: Shard) -> int:

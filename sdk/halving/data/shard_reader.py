@@ -33,10 +33,11 @@ _AHEAD = 8  # shards at most that are fetched before they are needed
 
 
 class ShardReader:
-    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many are fetched ahead.
+    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are fetched ahead.
 
     Args:
         upcoming: numbers of the shards in the order in which they will be needed.
+        afterwards: of those that the next reader of the split will need first. They are fetched, too, when all others have been asked for.
         gave_up: whether whoever asked is no longer waiting.
     """
 
@@ -46,11 +47,12 @@ class ShardReader:
         shards: Sequence[Shard],
         keep: int,
         upcoming: Iterable[int] = (),
+        afterwards: Iterable[int] = (),
         gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._dataset, self._store, self._shards, self._keep, self._gave_up = dataset, dataset.store, shards, keep, gave_up
         self._mapped: OrderedDict[int, MappedShard] = OrderedDict()
-        self._upcoming = iter(upcoming)
+        self._upcoming, self._afterwards = deque(upcoming), iter(afterwards)
         self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
         self._cache: ShardCache | None = None
         if self._store.folder is None:
@@ -95,9 +97,12 @@ class ShardReader:
             self._mapped.popitem(last=False)
         return found
 
-    def close(self) -> None:
-        """Stop fetching ahead."""
-        self._ahead.close()
+    def close(self, *, finish: bool = False) -> None:
+        """Stop fetching ahead; with ``finish`` not before all that was asked for is here, for the next reader."""
+        if finish:
+            self._ahead.finish()
+        else:
+            self._ahead.close()
         self._mapped.clear()
 
     def _fill(self, number: int, found: list[Gathered], places: "Array", rows: "Array") -> None:
@@ -134,8 +139,11 @@ class ShardReader:
         for number in missing:
             self._asked.pop(number, None)
         room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
-        while (self._cache is None or sum(self._asked.values()) < room_left) and len(self._asked) < min(self._keep, _AHEAD):
-            if (number := next(self._upcoming, -1)) < 0:
+        while self._cache is None or sum(self._asked.values()) < room_left:
+            if len(self._asked) >= (min(self._keep, _AHEAD) if self._upcoming else self._keep):
+                break
+            number = self._upcoming.popleft() if self._upcoming else next(self._afterwards, -1)
+            if number < 0:
                 break
             if number not in self._mapped and number not in self._asked and number not in needed:
                 self._asked[number] = self._shards[number].bytes
@@ -144,7 +152,8 @@ class ShardReader:
             self._ahead.want(self._shards[number])
 
     def _retried(self, action: Callable[[], _Result]) -> _Result:
-        return retry_while_unavailable(self._store, f"dataset {self._dataset.name}", action, self._give_up_at)
+        dataset = self._dataset
+        return retry_while_unavailable(self._store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage)
 
     def _give_up_at(self) -> float:
         return 0.0 if self._gave_up() else self._dataset.give_up_at()
@@ -158,7 +167,7 @@ class _Ahead:
         self._wanted: deque[Shard] = deque()
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        self._closed = False
+        self._closed = self._finishing = False
 
     def want(self, shard: Shard) -> None:
         with self._changed:
@@ -174,6 +183,12 @@ class _Ahead:
             self._closed = True
             self._changed.notify_all()
 
+    def finish(self) -> None:
+        """Nothing more will be wanted."""
+        with self._changed:
+            self._finishing = True
+            self._changed.notify_all()
+
     def join(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         for thread in self._threads:
@@ -182,8 +197,8 @@ class _Ahead:
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._wanted)
-                if self._closed:
+                self._changed.wait_for(lambda: self._closed or self._finishing or self._wanted)
+                if self._closed or not self._wanted:
                     return
                 shard = self._wanted.popleft()
             with contextlib.suppress(HalvingError, NoRoom):

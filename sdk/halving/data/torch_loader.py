@@ -24,12 +24,14 @@ class TorchLoader:
 
     Args:
         workers: processes that prepare batches; 0 for a thread of this one.
-        pin_memory: put the tensors into pinned memory.
+        pin_memory: put the tensors into pinned memory, from which a copy to a GPU need not be waited for (``non_blocking=True``); by
+            default where there is a GPU.
         options: more for ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``, ``multiprocessing_context``.
     """
 
-    def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool, **options: Any) -> None:
+    def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool | None, **options: Any) -> None:
         self.loader = loader
+        pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self._batches = _Batches(loader.plan)
         self._torch: DataLoader[Any] = DataLoader(
             self._batches, batch_size=None, collate_fn=_as_is, num_workers=workers, pin_memory=pin_memory, **options

@@ -51,6 +51,11 @@ def count_of(value: bytes) -> int:
     return count
 
 
+def deleted(moment: int) -> bytes:
+    """What is kept in place of a value that was deleted at a time (µs since 1970): no feature, and newer than what happened until then."""
+    return HEADER.pack(moment + OFFSET, moment + OFFSET, 2**32 - 1) + _COUNT.pack(0)
+
+
 class Layout:
     """The layout of values with these features, name to type."""
 

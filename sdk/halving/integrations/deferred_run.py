@@ -61,7 +61,9 @@ class DeferredRun:
             if self._params is None:
                 self._params = {**(params or {}), **self._config}
             # None where no params are known: a run that is continued then keeps its own.
-            opened = self._opened = init(self.project, **{**self._arguments, "config": self._params or None, "id": self.id})
+            # Frameworks call their loggers on rank zero only, so the run is that process's alone.
+            own = {"config": self._params or None, "id": self.id, "distributed": False}
+            opened = self._opened = init(self.project, **{**self._arguments, **own})
         return opened
 
     def renew(self) -> None:

@@ -9,8 +9,13 @@ do no harm: one of them publishes the next manifest, the others delete their own
 
 Memory is bounded (:data:`halving.maintenance.external_sort.LIMIT`) whatever the length of a run. Longer runs are sorted in the
 system's temporary folder (``TMPDIR``), which then needs 32 bytes a point.
+
+On an object store the time goes into waiting for answers. So segments are fetched, and files deleted, several at once, and nothing is
+asked that is known; the rest is for many runs at once to share (``resources.upkeep.compaction``).
 """
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +24,7 @@ from tempfile import TemporaryDirectory
 from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import check_name
 from halving.maintenance.external_sort import Sorter
-from halving.maintenance.rewrite import add_file, add_history, write_sorted
+from halving.maintenance.rewrite import AT_ONCE, add_file, add_files, add_history, write_sorted
 from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
 from halving.store.json_files import now
 from halving.store.store import Store
@@ -28,6 +33,8 @@ _TRIES = 10
 # An object store may accept two manifests of one generation that are put at the same moment. Files are deleted only long after
 # such a moment, so that those of either manifest are still there while readers may meet it.
 GRACE_SECONDS = 600.0
+Delete = Callable[[Store, Sequence[str]], None]
+"""Deletes files of a store; those that are gone already are fine."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,7 @@ class Compacted:
         rollup_bytes: size of the new rollup.
         gaps: segments that were left as they are, because one before them is missing.
         deleted: files deleted.
+        left: files that were replaced, and that a compaction after :data:`GRACE_SECONDS` deletes; on an object store.
     """
 
     project: str
@@ -55,16 +63,31 @@ class Compacted:
     rollup_bytes: int = 0
     gaps: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
+    left: int = 0
     superseded: bool = False
 
 
-def compact(store: Store, project: str, run: str) -> Compacted:
+def delete_each(store: Store, names: Sequence[str]) -> None:
+    """Delete files one request each; on an object store several at once."""
+    if store.folder is not None or len(names) < 2:
+        for name in names:
+            store.delete(name)
+        return
+    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
+        for _ in pool.map(store.delete, names):
+            pass
+
+
+def compact(store: Store, project: str, run: str, delete: Delete = delete_each) -> Compacted:
     """Absorb a run's segments into its full file and rollup. With nothing new it only deletes files that are not needed any more.
 
     A run that is still logging may be compacted; its later segments stay beside the result. Where an attempt's segments have a gap,
     those after the gap stay as they are.
 
     If retention has dropped the full file, the new one holds the new points only, and the rollup keeps the old buckets.
+
+    Args:
+        delete: how the files that are replaced are deleted.
 
     Raises:
         InvalidInput: a name is not accepted.
@@ -78,14 +101,18 @@ def compact(store: Store, project: str, run: str) -> Compacted:
         fresh, gaps = contiguous(files)
         if not fresh:
             total = sum(files.manifest.held.values())
-            return Compacted(project, run, total=total, gaps=gaps, deleted=clean(store, project, run))
+            if _in_grace(store, files.manifest.generation, files.manifest.written):
+                return Compacted(project, run, total=total, gaps=gaps, left=len(files.stale))
+            return Compacted(project, run, total=total, gaps=gaps, deleted=_clean(store, project, run, files, delete))
         try:
             done = _absorb(store, project, run, files, fresh)
         except (FileNotFoundError, NotFound) as error:  # compacted meanwhile: look again
             if not tries_left:
                 raise NotFound(f"run {run} of project {project} cannot be compacted: {error}") from error
             continue
-        return replace(done, gaps=gaps, deleted=clean(store, project, run))
+        if _in_grace(store, 1, now()):  # what was replaced just now stays for a while
+            return replace(done, gaps=gaps, left=len(fresh) + len(files.stale))
+        return replace(done, gaps=gaps, deleted=clean(store, project, run, delete))
     raise RuntimeError("no try was made")
 
 
@@ -102,16 +129,25 @@ def contiguous(files: RunFiles) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(fresh), tuple(gaps)
 
 
-def clean(store: Store, project: str, run: str) -> tuple[str, ...]:
+def clean(store: Store, project: str, run: str, delete: Delete = delete_each) -> tuple[str, ...]:
     """Delete the files that the newest manifest replaced and return their names; on an object store only after :data:`GRACE_SECONDS`."""
     files = run_files(store, project, run)
+    in_grace = _in_grace(store, files.manifest.generation, files.manifest.written)
+    return () if in_grace else _clean(store, project, run, files, delete)
+
+
+def _in_grace(store: Store, generation: int, written: str) -> bool:
+    """Whether a manifest is so young that what it replaced must stay."""
+    if store.folder is not None or not generation:
+        return False
+    return (datetime.now(UTC) - datetime.fromisoformat(written)).total_seconds() < GRACE_SECONDS
+
+
+def _clean(store: Store, project: str, run: str, files: RunFiles, delete: Delete) -> tuple[str, ...]:
     if not files.manifest.generation:
         return ()
-    if store.folder is None and (datetime.now(UTC) - datetime.fromisoformat(files.manifest.written)).total_seconds() < GRACE_SECONDS:
-        return ()
     names = (*files.stale, *superseded(store, project, run, files.manifest))
-    for name in names:
-        store.delete(name)
+    delete(store, names)
     store.clear_abandoned(f"{project_folder(project)}/run={run}")
     return names
 
@@ -121,7 +157,7 @@ def publish(store: Store, project: str, run: str, kind: str, generation: int, fi
     if file is None:
         return None
     name = new_name(run, kind, generation)
-    store.create(f"{project_folder(project)}/{name}", file)
+    store.create(f"{project_folder(project)}/{name}", file, sole=True)  # its name is of this process alone
     return name
 
 
@@ -140,21 +176,21 @@ def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
 
 def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[str, ...]) -> Compacted:
     folder, before = project_folder(project), files.manifest
-    read = [f"{folder}/{before.full}"] if before.full else []
-    sizes = store.sizes([*read, *fresh])
     generation, absorbed = before.generation + 1, dict(before.absorbed)
-    sorter = Sorter()
-    for name in read:
-        add_file(sorter, store, name)
-    for name in fresh:
-        metadata = add_file(sorter, store, name)
+    sorter, read = Sorter(), 0
+    if before.full:
+        read += add_file(sorter, store, f"{folder}/{before.full}").bytes
+    for name, added in zip(fresh, add_files(sorter, store, fresh), strict=True):
         attempt, sequence = files.segments[name]
-        absorbed[attempt] = absorbed.get(attempt, Absorbed(0)).and_segment(sequence, metadata)
+        absorbed[attempt] = absorbed.get(attempt, Absorbed(0)).and_segment(sequence, added.metadata)
+        read += added.bytes
     history = add_history(sorter, store, project, before)
-    with TemporaryDirectory(prefix="halving-") as temporary:
+    with TemporaryDirectory(prefix="halving-") as temporary, ThreadPoolExecutor(1) as beside:
         rewritten = write_sorted(sorter, run, Path(temporary), history)
-        rollup = publish(store, project, run, "rollup", generation, rewritten.rollup)
+        sizes = [file.stat().st_size if file else 0 for file in (rewritten.full, rewritten.rollup)]
+        publishing = beside.submit(publish, store, project, run, "rollup", generation, rewritten.rollup)
         full = publish(store, project, run, "full", generation, rewritten.full)
+        rollup = publishing.result()
     points, moment = rewritten.points - sum(before.held.values()), now()
     manifest = replace(
         before,
@@ -169,14 +205,13 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
     )
     if not commit(store, project, run, manifest):
         return Compacted(project, run, superseded=True)  # clean() deletes our files, which the other's manifest does not name
-    after = store.sizes(f"{folder}/{name}" for name in (full, rollup) if name)
     return Compacted(
         project,
         run,
         points=points,
         segments=len(fresh),
         total=rewritten.points,
-        bytes_before=sum(sizes.values()),
-        bytes_after=after.get(f"{folder}/{full}", 0),
-        rollup_bytes=after.get(f"{folder}/{rollup}", 0),
+        bytes_before=read,
+        bytes_after=sizes[0],
+        rollup_bytes=sizes[1],
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,6 +22,7 @@ from halving.metrics.points import EVERYWHERE
 from halving.query.curve_reader import RunCurves, Window, open_run_curves, read_run_curves
 from halving.query.curve_table import CurveRows, board_of, rows_of, smoothed, table_of
 from halving.query.runs import find_run, list_names, read_run, there_are
+from halving.records.amendments import ACTIVE
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -167,7 +169,7 @@ def best(
 
 
 def leaderboard(project: str, metric: str, *, direction: Direction, limit: int | None = 20, root: Root = None) -> "pa.Table":
-    """A project's runs by the best value of a metric, the best first.
+    """A project's runs by the best value of a metric, the best first, without those that are archived or deleted.
 
     Returns:
         ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest value), ``status``, and a
@@ -186,8 +188,9 @@ def leaderboard(project: str, metric: str, *, direction: Direction, limit: int |
         return [(asked.run, metric, reader.last(metric), reader.best(metric, column))]
 
     rows = [(run, top, end) for run, _, end, top in _read(names, [metric], project, store, of_run) if len(top)]
-    ranked = sorted(rows, key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]))[:limit]
-    return board_of([(*row, read_run(store, project, row[0])) for row in ranked], column)
+    ranked = sorted(rows, key=lambda row: (float(row[1][column][0]) * (1 if column == "min" else -1), row[0]))
+    described = ((*row, read_run(store, project, row[0])) for row in ranked)
+    return board_of(list(islice((row for row in described if row[-1].lifecycle == ACTIVE), limit)), column)
 
 
 def sql(query: str, *, root: Root = None) -> "pa.Table":

@@ -1,11 +1,13 @@
 """All that is known of one run, as data, for a command, the API and a page."""
 
+import contextlib
 from typing import Any
 
+from halving.errors import NotFound
 from halving.journal.directory import attempt_folders
 from halving.metrics.manifest import project_folder, run_files
 from halving.query.curve_stats import read_extremes
-from halving.query.runs import RunInfo, read_all
+from halving.query.runs import RunInfo, read_all, read_json
 from halving.query.units import size
 from halving.store.store import Store, blob_name
 
@@ -17,6 +19,7 @@ def as_dict(info: RunInfo) -> dict[str, Any]:
         "project": info.project,
         "run": info.run,
         "status": info.status,
+        "lifecycle": info.lifecycle,
         "started": info.started,
         "ended": newest.ended,
         "seconds": info.seconds,
@@ -29,9 +32,9 @@ def as_dict(info: RunInfo) -> dict[str, Any]:
 
 
 def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
-    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``seed, determinism, provenance, attempts, metrics, artifacts,
-    media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all but ``last`` are
-    None where retention has dropped the points.
+    """What ``halving show --json`` gives: what :func:`as_dict` has, and ``lifecycle_since, seed, determinism, provenance, attempts,
+    metrics, artifacts, media, checkpoints, files``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched curve; all
+    but ``last`` are None where retention has dropped the points.
 
     Raises:
         StoreError: a file of the run cannot be read, or is damaged.
@@ -41,6 +44,7 @@ def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
     newest = info.starts.get(info.attempts[-1].number, info.record)
     return {
         **as_dict(info),
+        "lifecycle_since": info.lifecycle_since,
         "seed": info.seed,
         "determinism": newest.get("determinism") or {},
         "provenance": info.provenance,
@@ -52,6 +56,19 @@ def details_of(store: Store, info: RunInfo) -> dict[str, Any]:
         },
         "files": _files(store, info, folder),
     }
+
+
+def verdict_of(store: Store, info: RunInfo) -> dict[str, Any] | None:
+    """The verdict that a rerun ended with, as ``halving rerun --json`` printed it; None of any other run, and of one that was ended.
+
+    Raises:
+        StoreError: it cannot be read, or is damaged.
+    """
+    if "rerun_of" not in info.parent:
+        return None
+    with contextlib.suppress(NotFound):
+        return read_json(store, f"runs/project={info.project}/{info.run}/rerun.json")
+    return None
 
 
 def code_of(info: RunInfo) -> dict[str, Any]:

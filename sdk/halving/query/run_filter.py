@@ -61,6 +61,7 @@ RUN_FIELDS = {
     "project": RunField("text", "the project"),
     "run": RunField("text", "the run's id"),
     "status": RunField("text", "finished, failed, paused, crashed, running, unfinished, or what the script chose"),
+    "lifecycle": RunField("text", "active, archived or deleted; a filter that does not name it chooses active runs alone"),
     "started": RunField("time", "when the first attempt began"),
     "ended": RunField("time", "when the newest attempt ended"),
     "seconds": RunField("number", "time of all attempts together"),
@@ -253,6 +254,11 @@ class RunFilter:
         """Those that the condition and the order name, each once."""
         found = list(_fields(self.where)) if self.where else []
         return tuple(dict.fromkeys([*found, *(order.field for order in self.order)]))
+
+    @property
+    def active_alone(self) -> bool:
+        """Whether archived and deleted runs are left out: the condition does not name ``lifecycle``, and so does not ask for them."""
+        return not any(field.kind == "run" and field.name == "lifecycle" for field in (_fields(self.where) if self.where else ()))
 
 
 def _fields(condition: Condition) -> Iterator[Field]:

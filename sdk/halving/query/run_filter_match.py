@@ -27,6 +27,7 @@ from halving.query.run_filter import (
     known_text,
 )
 from halving.query.runs import RunInfo, in_threads, seconds_of
+from halving.records.amendments import ACTIVE
 from halving.store.store import Store
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
@@ -34,7 +35,7 @@ _RANKS = {float: 0, str: 1, bool: 2}
 
 
 def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list[RunInfo]:
-    """The runs that a filter chooses, in its order and at most as many as its limit.
+    """The runs that a filter chooses, in its order and at most as many as its limit: active ones, unless it names ``lifecycle``.
 
     Points are read only for metrics that the filter names, of runs that the rest of it does not already leave out.
 
@@ -45,7 +46,8 @@ def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list
     for field in wanted.fields:
         if field.in_catalog:
             raise InvalidFilter(f"{field} is not accepted here: only the catalog knows it; the server and its page answer it", field.column)
-    values = [RunValues(store, info, wanted.fields) for info in runs]
+    shown = [info for info in runs if info.lifecycle == ACTIVE] if wanted.active_alone else runs
+    values = [RunValues(store, info, wanted.fields) for info in shown]
     values.sort(key=lambda one: (one.info.started, one.info.project, one.info.run), reverse=True)
     if wanted.where is not None:
         where = _cheap_first(wanted.where)
@@ -89,7 +91,7 @@ class RunValues:
 
 
 def _of_record(info: RunInfo, name: str) -> Any:
-    if name in ("project", "run", "status", "started", "seconds", "seed"):
+    if name in ("project", "run", "status", "lifecycle", "started", "seconds", "seed"):
         return getattr(info, name)
     if name == "commit":
         return (info.provenance.get("git") or {}).get("commit")

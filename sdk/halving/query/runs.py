@@ -14,11 +14,10 @@ from typing import Any, TypeVar
 
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.query.liveness import is_running, last_written
+from halving.records.amendments import ACTIVE, DELETED, REMOVED, newest_amendment, number_of
 from halving.store.store import Store
 
 RUNNING, UNFINISHED = "running", "unfinished"
-_AMENDMENT = "amend-"
-_LISTINGS = 10  # tries at reading the newest amendment while others are written
 _THREADS = 16
 _SHOWN = 8  # candidates named in a message
 _Item = TypeVar("_Item")
@@ -60,8 +59,11 @@ class RunInfo:
         attempts: oldest first; never empty.
         summary: key to last value, of the attempts that recorded them; see ``summarized``.
         summarized: whether ``summary`` covers the newest attempt, and so the whole run.
+        lifecycle: active, archived or deleted (removed: its files are being deleted). A run that goes on is active again.
+        lifecycle_since: since when, ISO 8601 in UTC; None of one that is active.
         record: ``record.json`` as it is.
         starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt.
+        all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that was killed did not.
     """
 
     project: str
@@ -75,6 +77,9 @@ class RunInfo:
     summarized: bool
     record: dict[str, Any] = field(repr=False)
     starts: dict[int, dict[str, Any]] = field(repr=False, default_factory=dict)
+    lifecycle: str = ACTIVE
+    lifecycle_since: str | None = None
+    all_summarized: bool = False
 
     @property
     def status(self) -> str:
@@ -168,10 +173,10 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     if "record.json" not in names:
         raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
     record = read_json(store, f"{folder}/record.json")
-    amended = _amendment(store, folder, names)
+    amended = newest_amendment(store, folder, names)
     begun = {int(record["attempt"]): record}
-    begun |= {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
-    ended = {_number(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
+    begun |= {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
+    ended = {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
     numbers = sorted(begun)
     attempts = tuple(
         _attempt(store, project, run, number, begun[number]["started"], ended.get(number), newest=number == numbers[-1])
@@ -195,8 +200,10 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
         attempts=attempts,
         summary=summary,
         summarized="summary" in ended.get(numbers[-1], {}),
+        all_summarized=all("summary" in ended.get(number, {}) for number in numbers),
         record=record,
         starts=begun,
+        **_lifecycle(amended, attempts[-1].started),
     )
 
 
@@ -260,20 +267,17 @@ def _attempt(store: Store, project: str, run: str, number: int, started: str, en
     return RunAttempt(number, UNFINISHED, started, None, written - began if written and written > began else None)
 
 
-def _amendment(store: Store, folder: str, names: list[str]) -> dict[str, Any]:
-    """What has changed of a run that is tracked over HTTP since it began; empty: nothing. Only the newest of these files counts."""
-    for _ in range(_LISTINGS):
-        found = [name for name in names if name.startswith(_AMENDMENT)]
-        if not found:
-            return {}
-        with contextlib.suppress(NotFound):  # newer ones were written, and this one deleted, since the folder was listed
-            return read_json(store, f"{folder}/{max(found, key=_number)}")
-        names = store.names(folder)
-    raise StoreError(f"the amendments of {store.address(folder)} are missing each time they are opened")
+def _lifecycle(amended: dict[str, Any], last_began: str) -> dict[str, Any]:
+    """Whether the run is archived or deleted; an attempt that has begun since then has taken it back.
 
-
-def _number(name: str) -> int:
-    return int(name.partition("-")[2].removesuffix(".json"))
+    Of a tracked run that was deleted before there was a ``lifecycle``, ``facts`` alone say so.
+    """
+    lifecycle, since = amended.get("lifecycle"), amended.get("since")
+    if lifecycle is None:
+        lifecycle = DELETED if amended.get("facts", {}).get("stage") == DELETED else ACTIVE
+    if lifecycle == ACTIVE or (lifecycle != REMOVED and since and seconds_of(last_began) > seconds_of(since)):
+        return {}
+    return {"lifecycle": str(lifecycle), "lifecycle_since": since}
 
 
 def there_are(what: str, wanted: str, known: list[str]) -> str:

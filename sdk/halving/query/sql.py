@@ -4,8 +4,8 @@
 |---|---|
 | ``metrics`` | ``project, run, key, step, wall_time, value``: stitched, at each step the value that the highest attempt logged last |
 | ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that was logged |
-| ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty`` and |
-| | ``tags, parent, summary`` as JSON |
+| ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty, lifecycle`` |
+| | (active, archived or deleted: all are there), and ``tags, parent, summary`` as JSON |
 | ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value`` (text), ``number`` (null where it is not a number) |
 | ``media`` | ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type`` |
 
@@ -31,7 +31,7 @@ from halving.store.store import Store
 
 _LISTINGS = 10  # tries while compactions delete the files that were listed
 _COLUMNS = {
-    "runs": "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty tags parent summary",
+    "runs": "project run status started ended seconds attempts epoch seed sweep trial git_commit git_dirty lifecycle tags parent summary",
     "params": "project run name value number",
     "media": "project run key step wall_time attempt kind digest bytes media_type",
 }
@@ -166,6 +166,7 @@ def _make_runs(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
                 "trial": info.parent.get("trial"),
                 "git_commit": git.get("commit"),
                 "git_dirty": git.get("dirty"),
+                "lifecycle": info.lifecycle,
                 **{name: json.dumps(getattr(info, name), sort_keys=True) for name in ("tags", "parent", "summary")},
             }
         )

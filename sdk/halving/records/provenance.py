@@ -1,6 +1,7 @@
 """Where a run comes from: code, environment and machine, complete when the run starts."""
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote, urlparse
 
+from halving.records.command import started_in
 from halving.records.hardware import usable_cpus, usable_memory
 from halving.records.redaction import holds_secrets, redacted_patch, without_password, without_secrets
 from halving.store.store import Store
@@ -21,14 +24,20 @@ from halving.store.store import Store
 LOCKFILES = ("uv.lock", "poetry.lock", "pdm.lock", "Pipfile.lock", "constraints.txt", "requirements.txt")
 IMAGE_VARIABLES = ("HALVING_IMAGE_DIGEST", "CONTAINER_IMAGE_DIGEST", "DAGSTER_CURRENT_IMAGE")
 GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+DIGEST = "sha256:"
+"""Begins the digest of an image's manifest."""
+CHECKOUT = "checkout:"
+"""Before a path within the checkout: the folder from which a package was installed, or an argument."""
 NOT_CAPTURED: dict[str, Any] = {
     "git": None,
     "lockfile": None,
     "python": {},
     "packages": {},
+    "packages_from": {},
     "image": None,
     "hardware": {},
     "command": [],
+    "arguments": [],
 }
 """What :func:`capture` gives, of a run whose process did not say."""
 
@@ -49,36 +58,79 @@ def capture(store: Store, folder: Path | None = None) -> dict[str, Any]:
     have the same provenance, so a caller with many runs captures once.
     """
     folder = folder or Path.cwd()
+    found, checkout = environment(), _checkout_around(folder)
+    arguments, origins = sys.orig_argv[1:], found["packages_from"]
     return {
-        "git": git_state(store, folder),
+        "git": _state_of(store, checkout, folder) if checkout else None,
         "lockfile": _lockfile(folder),
-        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
-        "packages": _packages(),
-        "image": next((os.environ[name] for name in IMAGE_VARIABLES if os.environ.get(name)), None),
-        "hardware": _hardware(),
+        **found,
+        "packages_from": _from_checkout(origins, checkout) if checkout else origins,
         "command": without_secrets([sys.executable, *sys.argv], os.environ),
+        # With which the interpreter can be started again:
+        "arguments": without_secrets(_of_checkout(arguments, checkout) if checkout else arguments, os.environ),
     }
+
+
+def environment() -> dict[str, Any]:
+    """The interpreter, the packages, the image and the machine of this process."""
+    return {
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        **_packages(),
+        "image": image(),
+        "hardware": _hardware(),
+    }
+
+
+def image(named: str | None = None) -> str | None:
+    """The image that this process runs in, as far as it was told; where one variable has a digest alone, with the name beside it.
+
+    Args:
+        named: what the image was called by whoever started it.
+    """
+    told = [found for found in (*map(os.environ.get, IMAGE_VARIABLES), named) if found]
+    name = next((found for found in told if not found.startswith(DIGEST)), None)
+    if name and told[0].startswith(DIGEST):
+        return f"{_without_tag(name)}@{told[0]}"
+    return told[0] if told else None
+
+
+def _without_tag(name: str) -> str:
+    """``registry:5000/train`` of ``registry:5000/train:3`` or of ``registry:5000/train@sha256:…``."""
+    path, slash, last = name.partition("@")[0].rpartition("/")
+    return f"{path}{slash}{last.partition(':')[0]}"
 
 
 def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     """Commit, branch, remote and dirty patch of the checkout around ``folder``; None outside of git.
 
+    ``folder`` is the one within the checkout in which the script was started (else ``folder``), and ``import_paths`` what of the
+    checkout Python imports from, as a rerun needs them.
+
     The patch is binary-safe and holds untracked files, too, so that ``git checkout COMMIT && git apply PATCH`` gives the very code that
     ran; except for ``patch_redacted`` lines, in which a secret was hidden (:func:`halving.records.redaction.redacted_patch`), and for
-    ``left_out_count`` files: nested repositories, files that are made to hold secrets, like ``.env``, and the largest ones where changed
-    files come to more than 32 MiB (before and after together), or untracked ones to more than 10 MiB. ``left_out`` has ``path`` and
-    ``bytes`` of the 100 largest. ``dirty`` is None where git could not say, and ``error`` then holds its words.
+    ``left_out_count`` files: nested repositories and what was changed within submodules (``lib/``), files that are made to hold secrets,
+    like ``.env``, and the largest ones where changed files come to more than 32 MiB (before and after together), or untracked ones to
+    more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of the 100 largest. ``dirty`` is None where git could not say, and
+    ``error`` then holds its words.
     """
+    checkout = _checkout_around(folder)
+    return _state_of(store, checkout, folder) if checkout else None
+
+
+def _checkout_around(folder: Path) -> Path | None:
     top = _line_of(folder, "rev-parse", "--show-toplevel")
-    if top is None:
-        return None
-    checkout = Path(top)
+    return Path(top) if top else None
+
+
+def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
     commit = _line_of(checkout, "rev-parse", "--verify", "HEAD")
     patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
     shown, redacted = redacted_patch(patch.text, os.environ)
     remote = _line_of(checkout, "remote", "get-url", "origin")
     largest = sorted(patch.left_out, key=lambda name: -patch.left_out[name])[:_LISTED]
     return {
+        "folder": _within(checkout, started_in()) or _within(checkout, folder) or ".",
+        "import_paths": [path for path in dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry) if path],
         "commit": commit,
         "branch": _line_of(checkout, "symbolic-ref", "--short", "-q", "HEAD"),
         "remote": without_password(remote) if remote else None,
@@ -89,6 +141,28 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
         "left_out": [{"path": name, "bytes": patch.left_out[name]} for name in sorted(largest)],
         "left_out_count": len(patch.left_out),
     }
+
+
+def _of_checkout(arguments: list[str], checkout: Path) -> list[str]:
+    """Arguments with ``checkout:code/train.py`` for an absolute path in the checkout, so that a rerun takes what lies there in its own.
+    What git ignores (data, an environment) is not in a rerun's checkout, so it keeps its path.
+    """
+    values = {
+        place: argument.rpartition("=") if argument.startswith("-") else ("", "", argument) for place, argument in enumerate(arguments)
+    }
+    paths = {place: value for place, (_, _, value) in values.items() if Path(value).is_absolute()}
+    inside = {place: path for place, value in paths.items() if (path := _within(checkout, Path(value)))}
+    ignored = _ignored(checkout, inside.values())
+    named = {place: f"{''.join(values[place][:2])}{CHECKOUT}{path}" for place, path in inside.items() if path not in ignored}
+    return [named.get(place, argument) for place, argument in enumerate(arguments)]
+
+
+def _ignored(checkout: Path, paths: Iterable[str]) -> set[str]:
+    asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    try:
+        return set(_names(_git(checkout, "check-ignore", "-z", "--stdin", given=asked))) if asked else set()
+    except (OSError, subprocess.SubprocessError):  # its status is 1 where none is ignored
+        return set()
 
 
 class _Patch(NamedTuple):
@@ -155,8 +229,19 @@ def _patch_now(checkout: Path, store: Store, base: str) -> _Patch:
         _git(checkout, "update-index", "--add", "--remove", "--replace", "-z", "--stdin", environment=environment, given=names)
         # diff-index, not diff: no setting of the user's (diff.noprefix, diff.context, textconv) may change the patch.
         text = _git(checkout, "diff-index", "--cached", "--patch", "--binary", "--no-ext-diff", base, environment=environment)
-    left_out = {name: size for name, size in (changed | untracked).items() if name not in taken}
-    return _Patch(text, bool(text or changed.keys() - taken), left_out)
+        submodules = _changed_submodules(checkout, environment)
+    left_out = {name: size for name, size in (changed | untracked | submodules).items() if name not in taken}
+    return _Patch(text, bool(text or submodules or changed.keys() - taken), left_out)
+
+
+def _changed_submodules(checkout: Path, environment: dict[str, str]) -> dict[str, int]:
+    """Submodules with changed or untracked files in them, as ``lib/``: their commit is in the patch, those files are not."""
+    if not (checkout / ".gitmodules").is_file():
+        return {}
+    status = ("status", "--porcelain=v2", "--ignore-submodules=none", "--untracked-files=no", "--no-renames", "-z")
+    entries = [line.split(" ", 8) for line in _names(_git(checkout, *status, environment=environment)) if line.startswith("1 ")]
+    # The third field is S, and then whether its commit, its files or what is untracked in it has changed: SCMU.
+    return {f"{fields[8]}/": 0 for fields in entries if fields[2].startswith("S") and fields[2][2:] != ".."}
 
 
 def _changed(checkout: Path, base: str, environment: dict[str, str]) -> dict[str, int]:
@@ -211,6 +296,14 @@ def _line_of(folder: Path, *arguments: str) -> str | None:
         return None
 
 
+def _within(checkout: Path, path: Path) -> str | None:
+    """A path relative to the checkout; None outside of it, and for what is installed in an environment within it."""
+    path, checkout = path.resolve(), checkout.resolve()
+    if not path.is_relative_to(checkout) or "site-packages" in path.parts:
+        return None
+    return path.relative_to(checkout).as_posix()
+
+
 def _lockfile(folder: Path) -> dict[str, str] | None:
     for parent in (folder, *folder.parents):
         for name in LOCKFILES:
@@ -221,20 +314,42 @@ def _lockfile(folder: Path) -> dict[str, str] | None:
     return None
 
 
-def _packages() -> dict[str, str]:
-    """The versions of what is installed, by name; of a package that is there twice the one that is imported.
+def _packages() -> dict[str, dict[str, str]]:
+    """``packages``: the versions of what is installed, by name; of a package that is there twice the one that is imported.
+    ``packages_from``: where those came from that were not taken from an index: a folder, a file or a repository (PEP 610).
 
-    Of its metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the time that a run needs to begin.
+    Of the metadata two lines are looked for: to parse all of it, for hundreds of packages, took most of the time that a run needs to begin.
     """
     from importlib.metadata import distributions
 
     found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for dist in distributions():
         about = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
         name, version = _NAME.search(about), _VERSION.search(about)
-        if name and version:
-            found.setdefault(name[1], version[1])
-    return {name: found[name] for name in sorted(found, key=str.lower)}
+        if not name or not version or name[1] in found:
+            continue
+        found[name[1]] = version[1]
+        if origin := dist.read_text("direct_url.json"):
+            origins[name[1]] = _origin(origin)
+    return {
+        "packages": {name: found[name] for name in sorted(found, key=str.lower)},
+        "packages_from": {name: origins[name] for name in sorted(origins, key=str.lower)},
+    }
+
+
+def _from_checkout(origins: dict[str, str], checkout: Path) -> dict[str, str]:
+    """Where packages came from, with ``checkout:sdk`` for those that were installed from the checkout."""
+    inside = {name: _within(checkout, Path(unquote(urlparse(url).path))) for name, url in origins.items() if url.startswith("file:")}
+    return origins | {name: f"{CHECKOUT}{path}" for name, path in inside.items() if path}
+
+
+def _origin(direct_url: str) -> str:
+    """What pip installs a package from again, of its ``direct_url.json``."""
+    given = json.loads(direct_url)
+    url = without_password(str(given["url"]))
+    vcs = given.get("vcs_info")
+    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
 def _hardware() -> dict[str, Any]:
@@ -245,7 +360,7 @@ def _hardware() -> dict[str, Any]:
         "cpus": usable_cpus(),
         "memory_bytes": usable_memory(),
         "gpus": _gpus(),
-        # Which GPUs this process may use: its worker's slot or the cluster has set these.
+        # Which GPUs this process may use: its worker or the cluster has set these.
         "visible_gpus": {name: os.environ[name] for name in GPU_VARIABLES if name in os.environ},
     }
 

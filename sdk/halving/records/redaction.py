@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-_HIDDEN = "…"
+HIDDEN = "…"
+"""What stands in the place of a secret."""
 # A name is a secret's by its end: max_tokens and TOKENIZERS_PARALLELISM are no secrets.
 _KEY = r"(?:api|access|secret|private|auth|account|encryption|signing|storage|wandb)[_-]?key(?:[_-]?id)?"
 _NAME_END = rf"(?:secret|token|passw(?:or)?d|passphrase|pwd|auth|credentials?|connection[_-]?string|{_KEY})"
@@ -40,11 +41,11 @@ def without_secrets(command: Iterable[str], environment: Mapping[str, str]) -> l
     hide_next = False
     for argument in command:
         option = _OPTION.fullmatch(argument)
-        safe = _HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + _HIDDEN if option else argument
+        safe = HIDDEN if hide_next and len(argument) >= _SHORTEST else option[1] + HIDDEN if option else argument
         hide_next = bool(_OPTION_ALONE.fullmatch(argument))
         for secret in known:
-            safe = safe.replace(secret, _HIDDEN)
-        shown.append(without_password(_QUOTED.sub(rf"\1\2{_HIDDEN}\2", safe)))
+            safe = safe.replace(secret, HIDDEN)
+        shown.append(without_password(_QUOTED.sub(rf"\1\2{HIDDEN}\2", safe)))
     return shown
 
 
@@ -70,21 +71,32 @@ def redacted_patch(patch: bytes, environment: Mapping[str, str]) -> tuple[bytes,
         new -= line[:1] in (b" ", b"+")
         if line[:1] == b"+":
             text = line[1:].decode(errors="surrogateescape")
-            shown = (_HIDDEN if len(text) >= _SHORTEST else text) if secret else _without_literals(text, known, settings)
+            shown = (HIDDEN if len(text) >= _SHORTEST else text) if secret else _without_literals(text, known, settings)
             lines[number] = b"+" + shown.encode(errors="surrogateescape")
             hidden += shown != text
     return b"\n".join(lines), hidden
 
 
+def lines_with_secrets(path: str, text: str, environment: Mapping[str, str]) -> list[int]:
+    """The numbers of the lines of a file, from 1, that hold what :func:`redacted_patch` would hide; it may be no secret."""
+    known = _secrets_of(environment)
+    secret, settings = holds_secrets(path), _is_named(path, _SETTINGS_FILE)
+    return [
+        number
+        for number, line in enumerate(text.splitlines(), 1)
+        if (secret and len(line) >= _SHORTEST) or _without_literals(line, known, settings) != line
+    ]
+
+
 def _without_literals(line: str, secrets: list[str], settings: bool) -> str:
     """A line of a text file without secrets. In ``settings`` values need no quotes."""
     for secret in secrets:
-        line = line.replace(secret, _HIDDEN)
+        line = line.replace(secret, HIDDEN)
     lowered = line.lower()
     if len(line) > _LONGEST_LINE or not any(word in lowered for word in _WORDS):
         return line
-    line = _QUOTED.sub(rf"\1\2{_HIDDEN}\2", line)
-    return _UNQUOTED.sub(rf"\1{_HIDDEN}", line) if settings else line
+    line = _QUOTED.sub(rf"\1\2{HIDDEN}\2", line)
+    return _UNQUOTED.sub(rf"\1{HIDDEN}", line) if settings else line
 
 
 def holds_secrets(path: str) -> bool:

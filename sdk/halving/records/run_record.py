@@ -10,18 +10,25 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from halving.errors import AlreadyExists, NotFound
+from halving.records.amendments import REMOVED, newest_amendment
 from halving.store.json_files import now, to_json
 from halving.store.store import Store
 
 
 class SavedCheckpoint(NamedTuple):
-    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial the objectives' tallies so far."""
+    """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial the objectives' tallies so far.
+
+    ``weights`` is the digest of the state in it, by which trainings are compared (:mod:`halving.checkpoints.weights_digest`). ``sharded``:
+    the blob is a manifest of others (:mod:`halving.checkpoints.sharded`), which are kept for as long as it is.
+    """
 
     epoch: int
     attempt: int
     digest: str
     reported: dict[str, float]
     tallies: dict[str, Any] | None = None
+    weights: str | None = None
+    sharded: bool = False
 
 
 class RunRecords:
@@ -38,19 +45,23 @@ class RunRecords:
             began: its ``token`` is unique: calling again with it gives the same attempt. Without one, each call is another attempt.
 
         Raises:
-            AlreadyExists: the run exists with other params, or another process took this very attempt.
+            AlreadyExists: the run exists with other params or is being removed, or another process took this very attempt.
         """
         plain = json.loads(to_json(params))
         began = {"token": secrets.token_hex(8), **began}
         record = {"project": self.project, "run": self.run, "params": plain, "parent": dict(parent), "attempt": attempt or 1, **began}
         try:
             self.store.create(f"{self.folder}/record.json", to_json(record))
-            return attempt or 1
         except AlreadyExists:
             opened = self.read()
+        else:
+            # Who removed a run of this id may have been killed behind its record: the next retention removes this one with the rest.
+            self._check_not_removed()
+            return attempt or 1
         first = opened["params"]
         if to_json(first) != to_json(plain) and first != plain:  # NaN differs from itself, 1 and 1.0 as text
             raise AlreadyExists(f"run {self.run!r} already has the params {first}; params never change, so start another run")
+        self._check_not_removed()
         if opened.get("token") == began["token"]:
             return int(opened["attempt"])
         if attempt == opened["attempt"]:
@@ -67,6 +78,10 @@ class RunRecords:
                 if attempt is not None:
                     raise
                 number += 1
+
+    def _check_not_removed(self) -> None:
+        if newest_amendment(self.store, self.folder, self.store.names(self.folder)).get("lifecycle") == REMOVED:
+            raise AlreadyExists(f"run {self.run!r} was deleted and its files are being removed: give the new run another id")
 
     def read(self) -> dict[str, Any]:
         """The record that the run was started with.

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from halving.checkpoints.saver import Saver
+from halving.checkpoints.sharded.saver import GangSaver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
 from halving.store.retry import warn
@@ -31,7 +32,13 @@ class Progress:
     """
 
     def __init__(
-        self, saver: Saver, attempt: int, trial: TrialContext | None, controller: Controller | None, *, stop: Callable[[], NoReturn]
+        self,
+        saver: Saver | GangSaver,
+        attempt: int,
+        trial: TrialContext | None,
+        controller: Controller | None,
+        *,
+        stop: Callable[[], NoReturn],
     ) -> None:
         self._saver, self._attempt, self._trial, self._controller, self._stop = saver, attempt, trial, controller, stop
         objectives = [rule.metric for rule in trial.objectives] if trial else []
@@ -46,6 +53,7 @@ class Progress:
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._warned = False
         self._stopping_since = math.inf
+        self._ending_since: float | None = None  # since when an epoch's end is saved, while it is
         self._ends_by = math.inf
         self._reported_before_save = True  # whether every objective had been reported when this epoch was last saved
         self._reports_last = False  # whether this trainable's epochs end with a report, after their last save
@@ -58,15 +66,26 @@ class Progress:
         return self._started if self._started is not None else self.epoch
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether a SIGTERM has come that this run is to end by."""
+        return self._stopping
+
+    def end(self) -> None:
+        """The trainable has returned."""
+
+    @property
+    def checkpoint(self) -> SavedCheckpoint | None:
+        """The newest checkpoint that counts."""
+        return self._saver.newest
+
+    @property
     def max_epochs(self) -> int:
         """Epochs of the whole training.
 
         Raises:
             InvalidInput: in a script, before :meth:`epochs`.
         """
-        if not self._total:
-            raise InvalidInput("run.max_epochs is not known before run.epochs(n), outside of a trial: call that first, or use your own n")
-        return self._total
+        return known_epochs(self._total)
 
     def resume(self, saved: SavedCheckpoint) -> None:
         """Continue from a checkpoint."""
@@ -91,9 +110,7 @@ class Progress:
     def epochs(self, total: int | None) -> Iterator[int]:
         """As :meth:`halving.Run.epochs`. ``total`` takes effect at once, the loop when its first epoch is asked for."""
         if self._controller is None:
-            if total is None:
-                raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
-            self._total = int(total)
+            self._total = given_epochs(total)
         return self._loop()
 
     def save(self, state: dict[str, Any]) -> str | None:
@@ -104,12 +121,14 @@ class Progress:
             self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
+        self._note_ending()
         if self._stopping or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
             written = self._saver.write_if_available(state, due=self._saver.interval.due, best=self._tallies.improved_by(self.reported))
         if self._stopping:
             self._stop_in_epoch()
+        self._ending_since = None
         return written
 
     def make_up(self, seconds: float) -> None:
@@ -124,9 +143,16 @@ class Progress:
             self._count(self.epoch, self.reported, needed=True)
 
     def give_up_at(self) -> float:
-        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most of the grace period."""
+        """Until when an unavailable store may be waited for, by ``time.monotonic``: after a SIGTERM, for most of the grace period.
+
+        A trial that yields its place ends its epoch first, which may take much longer. So a process whose epoch goes on after its grace
+        period is not held to it, nor one whose epoch ends when most of it is over: if it is to be killed, giving up would save nothing.
+        One that begins in time to save its end is, however long the last try takes.
+        """
         grace = self._trial.grace_seconds if self._trial else math.inf
-        return min(self._ends_by, self._stopping_since + _GRACE_SHARE * grace)
+        by = self._stopping_since + _GRACE_SHARE * grace
+        is_late = monotonic() > self._stopping_since + grace if self._ending_since is None else self._ending_since > by
+        return self._ends_by if is_late else min(self._ends_by, by)
 
     def ask_to_stop(self) -> bool:
         """A SIGTERM has come. True: the trial ends where it can be resumed. False: there is nothing to wait for, because no epoch of a
@@ -170,6 +196,7 @@ class Progress:
     def _begin(self) -> None:
         self._started = self.epoch + 1  # set first: from here on a SIGTERM lets the epoch end and be saved
         self._saver.forget()
+        self._ending_since = None
         self.reported, self._diverged, self._reported_before_save = {}, None, True
         self._began = monotonic()
 
@@ -178,6 +205,7 @@ class Progress:
         if self._diverged is not None:  # the trainable has caught the error
             raise Diverged(self._diverged)
         epoch = self.current
+        self._note_ending()
         if self._saver.asked:
             self._reports_last = not self._reported_before_save
         needed = needed or self._stopping or epoch == self._until
@@ -188,6 +216,10 @@ class Progress:
             self._count(epoch, self.reported, needed=needed)
         self._warn_of_long_epochs(monotonic() - self._began)
         self._started = None
+
+    def _note_ending(self) -> None:
+        if self._ending_since is None:
+            self._ending_since = monotonic()
 
     def _leave(self) -> None:
         """The loop was left early. An epoch that has reported and saved is complete; any other does not count."""
@@ -225,7 +257,7 @@ class Progress:
             raise CheckpointMissing(
                 f"epoch {self.epoch} ends a rung and has no checkpoint; call run.save(model=…, optimizer=…) in every epoch"
             )
-        controller.granted = controller.reached(self.epoch, values, saved.digest, self._tallies.best_checkpoint)
+        controller.granted = controller.reached(self.epoch, values, saved.digest, self._saver.known(self._tallies.best_checkpoint))
 
     def _tallied(self, record: dict[str, Any] | None) -> Tallies:
         return Tallies(self._trial.objectives, self._trial.bounded, record) if self._trial else Tallies((), ())
@@ -239,3 +271,25 @@ class Progress:
             "stopped in mid-epoch loses that epoch, unless it calls run.save(…) in mid-epoch when run.stopping is True",
             stacklevel=5,  # the line of the loop over epochs
         )
+
+
+def given_epochs(total: int | None) -> int:
+    """The epochs of a script's training, as it gives them to :meth:`Progress.epochs`.
+
+    Raises:
+        InvalidInput: it gives none.
+    """
+    if total is None:
+        raise InvalidInput("epochs(total=None) is not accepted outside of a trial: give the number of epochs")
+    return int(total)
+
+
+def known_epochs(total: int | None) -> int:
+    """The epochs of a whole training.
+
+    Raises:
+        InvalidInput: a script has not given them yet.
+    """
+    if not total:
+        raise InvalidInput("run.max_epochs is not known before run.epochs(n), outside of a trial: call that first, or use your own n")
+    return total

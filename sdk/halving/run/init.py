@@ -1,18 +1,26 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
+import json
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+from halving.distributed.joining import ranks_of_process
+from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
+from halving.run.rerun_request import RerunRequest, how_begun
 from halving.run.run import Run
+from halving.store.json_files import to_json
 from halving.store.opening import open_store
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
+
+_ORDINALS = count(1)  # of the runs that this process begins; a rerun of its script finds the one that is meant by it
 
 
 def init(
@@ -27,8 +35,14 @@ def init(
     tags: Mapping[str, str] | None = None,
     strict: bool = False,
     system_metrics: float | None = 30.0,
+    deterministic: bool = False,
+    distributed: bool = True,
 ) -> Run:
     """Start a run, or the next attempt of the run ``id``. Its record is complete and durable when this returns.
+
+    In a script of several processes (of torchrun, Accelerate, Lightning Fabric) they have one run: all ranks call this, with the same
+    arguments, and rank 0's count. It joins the default process group of ``torch.distributed``, or makes it, where torchrun has started the
+    process and nobody has made it yet.
 
     Args:
         project: a name that groups runs.
@@ -42,6 +56,10 @@ def init(
         tags: labels of your choice, recorded.
         strict: raise in ``log()`` for a wrong name or value. By default it is left out, counted and warned about: many hours of
             training must not end because of a metric.
+        deterministic: let this process compute the same from the same ``seed`` (0 if none is given), as far as its libraries can: torch's
+            deterministic algorithms, cuBLAS' workspace, the workers of data loaders. It imports torch where that is installed. To have
+            Python's ``hash`` fixed, too, start the process with ``PYTHONHASHSEED=0``. ``docs/trust.md`` says what it costs.
+        distributed: False: a run of this process alone, whichever others train with it; so it may be called on one rank only.
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
 
     Raises:
@@ -49,26 +67,36 @@ def init(
         AlreadyExists: the run ``id`` exists with other hyperparameters.
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
-    run = id or new_id()
+    ranks = ranks_of_process() if distributed else ALONE
+    number, parent = next(_ORDINALS), {"tags": dict(tags)} if tags else {}
+    rerun = RerunRequest.from_environment()
+    if rerun is not None and not rerun.means(number):
+        root, url = rerun.others, None
+    elif rerun is not None:
+        project, id, config, root, url = rerun.project, rerun.run, rerun.params, rerun.root, None
+        seed, deterministic, parent = rerun.seed, rerun.deterministic, {**parent, **rerun.parent}
+    if deterministic and seed is None:
+        seed = 0
+    run = ranks.together("halving.init()", lambda: id or new_id())
     store = open_store(root, url, token, f"{project}/{run}")
-    if config is None and id is not None:
-        records = RunRecords(store, check_name("project", project), check_name("run id", id))
-        with contextlib.suppress(NotFound):
-            config = retry_while_unavailable(store, f"run {id}", records.read)["params"]
+    agreed = ranks.together("halving.init()", lambda: _agreed(store, project, id, config, seed, ranks))
     return Run(
         store,
         project=project,
         run_id=run,
-        params=config or {},
-        seed=seed,
-        parent={"tags": dict(tags)} if tags else {},
+        params=agreed["params"],
+        seed=agreed["seed"],
+        parent=parent,
         strict=strict,
         system_metrics=system_metrics,
+        deterministic=deterministic,
+        recorded=how_begun(number),
+        ranks=ranks,
     )
 
 
-def open_trial(context: TrialContext, controller: Controller) -> Run:
-    """Open the run of a trial's attempt, in the trial's process."""
+def open_trial(context: TrialContext, controller: Controller, ranks: Ranks = ALONE) -> Run:
+    """Open the run of a trial's attempt, in the trial's process; in a gang, in each of them."""
     return Run(
         Store(context.root),
         project=context.project,
@@ -80,4 +108,17 @@ def open_trial(context: TrialContext, controller: Controller) -> Run:
         trial=context,
         controller=controller,
         captured=context.provenance,
+        deterministic=context.deterministic,
+        recorded={"trial": context.as_recorded()},
+        ranks=ranks,
     )
+
+
+def _agreed(store: Store, project: str, id: str | None, config: Mapping[str, Any] | None, seed: int | None, ranks: Ranks) -> dict[str, Any]:
+    """What all ranks have in common beside the run's id: its params, and its seed."""
+    if config is None and id is not None:
+        records = RunRecords(store, check_name("project", project), check_name("run id", id))
+        with contextlib.suppress(NotFound):
+            config = retry_while_unavailable(store, f"run {id}", records.read)["params"]
+    params = config or {}
+    return {"params": params if ranks.world_size == 1 else json.loads(to_json(params)), "seed": seed}

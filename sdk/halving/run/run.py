@@ -3,19 +3,24 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from halving.checkpoints import rng_state, serialization
+from halving.checkpoints import restoring, rng_state, serialization
+from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
+from halving.checkpoints.sharded.saver import GangSaver, Part
 from halving.data.dataset import Dataset
 from halving.data.loader_states import LoaderStates, loaders_of
+from halving.distributed.joining import device_of
+from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import InvalidInput, StoreError
 from halving.identifiers import check_name
+from halving.ingest.forwarding import Forwarded, ForwardingWriter, of_rank
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import recover_run
 from halving.ingest.validation import Validator
@@ -23,13 +28,22 @@ from halving.ingest.values import sort_values
 from halving.records import provenance
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.run import signals
+from halving.run.determinism import determinism_flags, make_deterministic
 from halving.run.epoch_loop import Progress
+from halving.run.gang_progress import GangProgress
 from halving.run.loader_entry import LoaderEntry
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
+from halving.run.time_shares import TimeShares
 from halving.store.json_files import now
 from halving.store.retry import retry_while_unavailable, warn
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from halving.distributed.training import Training
 
 _END_SECONDS = 20.0  # for which the end of a run waits for an unavailable store
 _TRIAL_END_SECONDS = 90.0  # the same for a trial: when its pod ends, the journal on the pod's disk is lost
@@ -45,6 +59,11 @@ class Run:
         params: the hyperparameters; changing them here changes nothing that is recorded.
         seed: what the random generators were seeded with; None if they were not.
         store, records: where the run is stored.
+        rank, world_size, local_rank: which process of how many this is, and its number on its node; 0, 1 and 0 where there is one.
+
+    Where a training has several processes, each has its run. Rank 0's alone has a record, a metric stream and the platform to ask;
+    :meth:`epochs`, :meth:`report`, :meth:`save`, :meth:`restore` and :attr:`stopping` are collective: all ranks call them, in the same
+    order, and get the same answer. What the others give to :meth:`log` and :meth:`log_artifact` is not recorded.
     """
 
     def __init__(
@@ -62,54 +81,105 @@ class Run:
         captured: dict[str, Any] | None = None,
         strict: bool = False,
         system_metrics: float | None = 30.0,
+        deterministic: bool = False,
+        recorded: Mapping[str, Any] | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         if system_metrics is not None:
             check_interval(system_metrics)
         self.store, self.project, self.id = store, check_name("project", project), check_name("run id", run_id)
         self.params, self.seed = dict(params), seed
-        self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest) if trial else None
+        self._ranks, self.rank, self.world_size, self.local_rank = ranks, ranks.rank, ranks.world_size, ranks.local_rank
+        self._dataset = Dataset(store, trial.dataset_name, trial.dataset_digest, trial.train_on) if trial else None
         self._end_seconds = _TRIAL_END_SECONDS if trial else _END_SECONDS
+        if deterministic:
+            make_deterministic()
         if seed is not None:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
-        began = {
-            "provenance": captured or retry_while_unavailable(store, f"run {run_id}", partial(provenance.capture, store)),
-            "seed": seed,
-            "determinism": rng_state.determinism_flags(),
-            "started": now(),
-            "token": secrets.token_hex(8),  # makes the record differ from any that another process writes in the same millisecond
-        }
-        self.attempt = retry_while_unavailable(
-            store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began)
-        )
+        self._progress: Progress | GangProgress
+        self._finished, self._process = False, os.getpid()
+        self._ends_together = ranks.world_size > 1 and trial is None
+        self._training: Training | None = None
+        self._restored = False
+
+        def begin() -> int:
+            began = {
+                "provenance": captured or retry_while_unavailable(store, f"run {run_id}", partial(provenance.capture, store)),
+                "seed": seed,
+                "determinism": {"deterministic": deterministic, **determinism_flags()},
+                "started": now(),
+                "token": secrets.token_hex(8),  # makes the record differ from any that another process writes in the same millisecond
+                **(recorded or {}),
+            }
+            return retry_while_unavailable(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
+
+        self.attempt = ranks.together("the run's begin", begin)
+        if not ranks.leads:
+            self._follow(trial, system_metrics)
+            return
         try:
-            self._finished, self._process = False, os.getpid()
-            self._saver = Saver(store, self.records, self._points_first, lambda: self._progress.give_up_at())
-            self._progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
+            given = store, self.records, self._points_first, lambda: self._progress.give_up_at()
+            self._saver = Saver(*given) if ranks.world_size == 1 else GangSaver(*given, ranks)
+            progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
+            self._progress = progress if ranks.world_size == 1 else GangProgress(ranks, progress, trial.max_epochs if trial else None)
             if self._dataset is not None:
                 self._dataset.give_up_at = self._progress.give_up_at
-            loaders = LoaderStates() if self._dataset is None else loaders_of(self._dataset)
-            self._loaders = LoaderEntry(loaders, lambda: self._progress.current)
+            self._loaders = self._loader_entry()
             self._throughput = Throughput(self.log if system_metrics is None else None)
             self._system: SystemMetrics | None = None
+            self._forwarded: Forwarded | None = None
             recover_run(store, project, run_id)  # the journals of attempts that were killed on this machine
             self._writer = MetricWriter(store, project, run_id, self.attempt)
             self._validator = Validator(self._writer, run_id, strict=strict)
-            self._resume_from = retry_while_unavailable(store, f"run {run_id}", self.records.latest_checkpoint)
-            self._resumes_itself = self._resume_from is not None
-            if self._resume_from is None and trial and trial.start_from:
-                self._resume_from = SavedCheckpoint(**trial.start_from)
+            ranks.together("the run's last checkpoint", partial(self._find_resume, trial))
             if system_metrics is not None:
-                self._system = SystemMetrics(self.log, system_metrics, throughput=self._throughput, name=run_id)
+                self._system = self._sampled(self.log, system_metrics, lambda: self._saver.interval.seconds)
+            if ranks.world_size > 1:
+                self._forwarded = Forwarded(ranks.connect(), self.log)
             signals.opened(self)
         except BaseException:  # also Ctrl-C: the attempt is recorded, and without an end it would seem to be running
             self._abandon()
             raise
 
+    def _follow(self, trial: TrialContext | None, system_metrics: float | None) -> None:
+        """Open the run of a rank that is not the first: what goes to the store is rank 0's."""
+        self._part = Part(self.store, self._ranks)
+        self._progress = GangProgress(self._ranks, None, trial.max_epochs if trial else None, self._part)
+        self._loaders, self._system, self._throughput = self._loader_entry(), None, Throughput()
+        forwarding: Any = ForwardingWriter(self._ranks.connect())
+        self._writer = forwarding
+        self._validator = Validator(forwarding, self.id, strict=False)
+        found = self._ranks.together("the run's last checkpoint", dict)
+        self._resume_from = SavedCheckpoint(**found["from"]) if found["from"] else None
+        self._resumes_itself = found["own"]
+        if system_metrics is not None:
+            self._system = self._sampled(partial(self.log, all_ranks=True), system_metrics, None)
+        signals.opened(self)
+
+    def _sampled(self, log: Callable[..., object], interval: float, saving: Callable[[], float] | None) -> SystemMetrics:
+        """The system metrics of this rank: of the machine those of its first one, and of its GPUs its own."""
+        shares = TimeShares(saving, self._ranks.share_waited)
+        own = self.local_rank if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1 and self.world_size > 1 else None
+        first = self.local_rank == 0
+        return SystemMetrics(log, interval, throughput=self._throughput, shares=shares.read, machine=first, gpu=own, name=self.id)
+
+    def _find_resume(self, trial: TrialContext | None) -> dict[str, Any]:
+        """Where :meth:`restore` continues, and whether that is a checkpoint of this run."""
+        self._resume_from = retry_while_unavailable(self.store, f"run {self.id}", self.records.latest_checkpoint)
+        self._resumes_itself = self._resume_from is not None
+        if self._resume_from is None and trial and trial.start_from:
+            self._resume_from = SavedCheckpoint(**trial.start_from)
+        return {"from": self._resume_from._asdict() if self._resume_from else None, "own": self._resumes_itself}
+
+    def _loader_entry(self) -> LoaderEntry:
+        loaders = LoaderStates() if self._dataset is None else loaders_of(self._dataset)
+        return LoaderEntry(loaders, lambda: self._progress.current)
+
     def __repr__(self) -> str:
         return f"Run({self.project}/{self.id}, attempt {self.attempt})"
 
-    def log(self, values: Mapping[str, Any], *, step: int) -> None:
+    def log(self, values: Mapping[str, Any], *, step: int, all_ranks: bool = False) -> None:
         """Record values at a step: copied into mapped memory now, written as Parquet a few seconds later by a background thread.
 
         What is logged survives the death of the process; only the death of the machine may lose the last seconds.
@@ -119,11 +189,17 @@ class Run:
                 GPU), ``halving.Image``, ``Table``, ``Histogram`` and ``Text``, and dicts of these, whose names are joined by ``/``.
                 Numbers are kept as float64, including NaN and infinities.
             step: the x axis: any integer that suits you (batch, epoch, sample).
+            all_ranks: of a trial in several processes, record each rank's numbers, as ``NAME/rank.K`` (``rank.0`` in one process).
+                Without it those of rank 0 are, and the call of any other rank does nothing. The numbers of other ranks are sent to rank 0
+                about once a second; a rank that is killed takes its last second along.
 
         Raises:
             InvalidInput: a name, value or step is not accepted, in a run with ``strict=True``. Otherwise it is left out, counted,
                 and warned about once for each name.
         """
+        if all_ranks:
+            self._validator.take(of_rank(values, self.rank) if isinstance(values, Mapping) else values, step)
+            return
         try:
             if self._writer.appender.fast(values, step):  # the hot path: the names of the last call again, with plain numbers
                 return
@@ -169,6 +245,29 @@ class Run:
         """
         return self._progress.epochs(total)
 
+    def distribute(self, model: "nn.Module", optimizer: "torch.optim.Optimizer", **options: Any) -> "Training":
+        """Train a model on all ranks, or on the one that there is, by ``training.step(loss, *batch)``; call it before :meth:`restore`.
+
+        The options are those of :func:`halving.distributed.training.distribute`: ``precision``, ``accumulate``, ``micro_batch``, ``clip``,
+        ``shard``, ``blocks``, ``activation_checkpointing``, ``compile``, ``exact``, ``skips``, ``out_of_memory``. The model is changed in
+        place, and remains what is evaluated and saved; give what is returned here to :meth:`save` and :meth:`restore`, too.
+
+        Raises:
+            InvalidInput: an option is not accepted, a model was distributed before, or something was restored before.
+        """
+        from halving.distributed.out_of_memory import MemoryNotes
+        from halving.distributed.training import distribute
+
+        if self._restored or self._training is not None:
+            before = "a second run.distribute()" if self._training is not None else "run.distribute() after run.restore()"
+            raise InvalidInput(f"{before} is not accepted: distribute the one model that is trained, then restore it")
+        notes = MemoryNotes(self.records, self.attempt)
+        self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, **options)
+        if self._ranks.world_size > 1:
+            saves: Any = self._saver if self._ranks.leads else self._part
+            saves.expect(model, optimizer)
+        return self._training
+
     def save(self, **state: Any) -> str | None:
         """Save a checkpoint durably and return its digest; return None where it was skipped: none is due, or the store is unavailable.
 
@@ -188,12 +287,16 @@ class Run:
         Where the run may stop after the checkpoint (at a rung, in the last epoch, under SIGTERM) it waits for the store, up to ten
         minutes or most of the grace period.
 
+        Where a trial trains in several processes, each saves its part of the tensors. A checkpoint that is not waited for is copied, and
+        written while training goes on: this returns None, and the given objects may change at once.
+
         Raises:
-            InvalidInput: a value can't be saved; the message names it.
+            InvalidInput: a value can't be saved, or the training of :meth:`distribute` is not among them; the message names it.
             StoreError: the checkpoint is needed, and the store refuses it or remains unavailable.
         """
         if serialization.LOADERS in state:
             raise InvalidInput(f"checkpoint entry {serialization.LOADERS!r} is not accepted: the name is taken, choose another")
+        self._check_training("save", state)
         return self._progress.save({**state, serialization.LOADERS: self._loaders} if self._loaders else state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
@@ -210,13 +313,17 @@ class Run:
         Raises:
             CheckpointMismatch: the checkpoint lacks one of the names.
             InvalidInput: a loader has another seed than the one that was saved in the middle of an epoch of its split; where it is opened
-                later, it is raised then. (A checkpoint of another run is taken where it fits, and never refused.)
+                later, it is raised then. (A checkpoint of another run is taken where it fits, and never refused.) The training of
+                :meth:`distribute` is not among the values.
             StoreError: it cannot be read, or the store was unavailable for ten minutes.
         """
+        self._check_training("restore", state)
+        self._restored = True
         if self._resume_from is None:
             return state
-        load = partial(serialization.restore, self.store, self._resume_from.digest, state, optional={serialization.LOADERS: self._loaders})
-        restored = retry_while_unavailable(self.store, f"restore() of {self.id}", load)
+        optional = {serialization.LOADERS: self._loaders}
+        load = partial(restoring.restore, self.store, self._resume_from.digest, state, optional=optional, ranks=self._ranks)
+        restored = retry_together(self._ranks, self.store, "run.restore()", f"restore() of {self.id}", load)
         self._progress.resume(self._resume_from)
         self._loaders.bring_back(self._resume_from.epoch, own=self._resumes_itself)
         return restored
@@ -225,17 +332,19 @@ class Run:
         """Write every point logged so far to the store; return whether that was done within ``deadline`` seconds."""
         return self._writer.flush(deadline)
 
-    def log_artifact(self, path: str | Path, name: str | None = None) -> str:
+    def log_artifact(self, path: str | Path, name: str | None = None) -> str | None:
         """Store a file and attach it to this run under ``name`` (default: the file's name).
 
         Returns:
-            The digest of its content, ``sha256:…``.
+            The digest of its content, ``sha256:…``; None on a rank that is not the first: nothing is stored there.
 
         Raises:
             InvalidInput: there is no such file.
             AlreadyExists: the run has other content under that name.
             StoreError: the store refuses, or was unavailable for ten minutes (after a SIGTERM: for most of the grace period).
         """
+        if not self._ranks.leads:
+            return None
         source = Path(path)
         if not source.is_file():
             raise InvalidInput(f"artifact path {str(path)!r} is not accepted: give an existing file")
@@ -252,13 +361,21 @@ class Run:
         """Write what is pending and record how the attempt ended. A second call, or one in a forked child, does nothing.
 
         It waits for an unavailable store: 20 s, in a trial 90 s or what is left of its grace period. After that the journal and the
-        attempt's end stay on this machine until the run is opened again or ``halving recover`` writes them. It does not raise.
+        attempt's end stay on this machine until the run is opened again or ``halving recover`` writes them. It does not raise. Of a script
+        in several processes, a run that ends well ends on all of them together.
         """
         if self._finished or os.getpid() != self._process:
             return
+        if status == "finished" and self._ends_together:
+            self._ends_together = False
+            with contextlib.suppress(Exception):  # a rank that is gone: the run ends without it
+                self._progress.end()
         self._finished = self._progress.closed = True
         try:
-            self._finish(status)
+            if self._ranks.leads:
+                self._finish(status)
+            else:
+                self._finish_following()
         finally:
             signals.closed(self)
             self.store.close()
@@ -279,6 +396,11 @@ class Run:
         if self._dataset is None:
             raise InvalidInput("run.dataset is not there outside of a trial: read your data yourself, or open halving.Dataset(…)")
         return self._dataset
+
+    @property
+    def device(self) -> "torch.device":
+        """The device that this rank computes on: the GPU of its number on its node, or the CPU."""
+        return device_of(self.local_rank)
 
     @property
     def epoch(self) -> int:
@@ -313,7 +435,20 @@ class Run:
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
         """The newest checkpoint that counts: that of the last complete epoch that was saved."""
-        return self._saver.newest
+        return self._progress.checkpoint
+
+    @property
+    def is_stopping(self) -> bool:
+        """As :attr:`stopping`, for the platform: it is no collective, and no look of the trainable's."""
+        return self._progress.is_stopping
+
+    def end(self) -> None:
+        """The trainable has returned. A collective, as the last of a training."""
+        if not self._ranks.leads:
+            if self._system is not None:
+                self._system.stop()
+            self._writer.flush()  # before rank 0 finishes
+        self._progress.end()
 
     def terminate(self) -> bool:
         """A SIGTERM has come. True: this run will end the process itself, where it can be resumed."""
@@ -326,6 +461,15 @@ class Run:
     def unsaved(self) -> StoreError | None:
         """Where the loop was left and its checkpoint could not be stored, the store's error; else None."""
         return self._progress.unsaved
+
+    def _check_training(self, call: str, state: Mapping[str, Any]) -> None:
+        """What a training counts belongs to its checkpoint: without it a resumed one would draw other random numbers, or scale anew."""
+        if self._training is not None and not any(value is self._training for value in state.values()):
+            names = ", ".join(f"{name}=…" for name in state)
+            raise InvalidInput(
+                f"run.{call}({names}) without what run.distribute() returned is not accepted: add training=training to it; "
+                "it is where the training stands"
+            )
 
     def _abandon(self) -> None:
         """End an attempt that could not be opened."""
@@ -349,10 +493,20 @@ class Run:
         self.finish("terminated")
         raise SystemExit(signals.STATUS)
 
+    def _finish_following(self) -> None:
+        """Finish the run of a rank that is not the first."""
+        if self._system is not None:
+            self._system.stop()
+        self._validator.closed = True
+        self._writer.close(_LAST_SECONDS)
+        self._part.drain(self._end_seconds)
+
     def _finish(self, status: str) -> None:
         if self._system is not None:
             self._system.stop()
         self._throughput.stop()
+        if self._forwarded is not None:
+            self._forwarded.close()
         self._validator.closed = True  # only now: these two have logged a last time
         seconds = max(_LAST_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
         if status != "failed":
@@ -360,11 +514,13 @@ class Run:
                 self._progress.make_up(seconds)
             except StoreError as error:
                 warn(f"the last checkpoint of {self.id} could not be stored: {error}")
+        self._saver.drain(seconds)
         complete = self._writer.close(seconds)
         drain = self._writer.drain
         ended = {"status": status, "epoch": self.epoch, "points": drain.points, "summary": drain.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
         ended["checkpoints"] = self._saver.interval.as_dict()
+        ended["weights"] = self._saver.newest.weights if self._saver.newest else None
         if complete:
             try:
                 retry_while_unavailable(

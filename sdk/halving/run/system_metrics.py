@@ -26,7 +26,11 @@ By NVML (``nvidia-ml-py``, extra ``gpu``), for each GPU that the process may use
 ``system/gpu.0/power``            W
 ================================  ===========================================================================
 
-And ``system/throughput``, samples/s, once :meth:`Throughput.add` was called. The step is the time in Unix seconds.
+And ``system/throughput``, samples/s, once :meth:`Throughput.add` was called, and where the time went
+(:mod:`halving.run.time_shares`). The step is the time in Unix seconds.
+
+In a gang, each rank samples its own GPU and its own time, and the first rank of each node samples the machine. What rank 3 samples is
+named ``system/…/rank.3``; what rank 0 samples has no number behind it.
 """
 
 import math
@@ -121,17 +125,30 @@ class SystemMetrics:
         log: called by the sampling thread.
         interval: seconds between samples.
         throughput: its rate is logged with each sample.
+        shares: gives more values for each sample.
+        machine: whether to sample the machine's CPU, memory of all processes, disk and network.
+        gpu: the only one of the visible GPUs that is sampled; None for all.
         name: names the thread: ``halving-system-NAME``.
 
     Raises:
         InvalidInput: the interval is not a number of seconds above 0.
     """
 
-    def __init__(self, log: Log, interval: float = 30.0, *, throughput: Throughput | None = None, name: str = "metrics") -> None:
-        self._log, self._interval, self._throughput = log, check_interval(interval), throughput
+    def __init__(
+        self,
+        log: Log,
+        interval: float = 30.0,
+        *,
+        throughput: Throughput | None = None,
+        shares: Callable[[], dict[str, float]] | None = None,
+        machine: bool = True,
+        gpu: int | None = None,
+        name: str = "metrics",
+    ) -> None:
+        self._log, self._interval, self._throughput, self._shares = log, check_interval(interval), throughput, shares
         self._ended, self._process = threading.Event(), os.getpid()
         self._abandoned = False
-        self._machine, self._gpus = _Machine(), _Gpus()
+        self._machine, self._gpus = _Machine(only_process=not machine), _Gpus(gpu)
         self._thread = threading.Thread(target=self._sample_until_stopped, name=f"halving-system-{name}", daemon=True)
         try:
             self._thread.start()
@@ -161,6 +178,8 @@ class SystemMetrics:
             values = self._machine.read() | self._gpus.read()
             if self._throughput is not None and (rate := self._throughput.rate()) is not None:
                 values["system/throughput"] = rate
+            if self._shares is not None:
+                values |= self._shares()
             if values and not self._abandoned:
                 self._log(values, step=int(time.time()))
 
@@ -168,7 +187,8 @@ class SystemMetrics:
 class _Machine:
     """CPU, memory, disk and network, by psutil."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_process: bool = False) -> None:
+        self._only_process = only_process
         self._counters: dict[str, tuple[float, float]] = {}  # when each counter was last read, and what it was
         self._primed = False
 
@@ -178,7 +198,8 @@ class _Machine:
         except ImportError:
             return {}
         values: dict[str, float] = {}
-        for sensor in (self._cpu, self._memory, self._process, self._disk_space, self._disk, self._network):
+        of_all = (self._cpu, self._memory, self._process, self._disk_space, self._disk, self._network)
+        for sensor in (self._process,) if self._only_process else of_all:
             with suppress(Exception):  # it is left out of this sample and tried again with the next
                 values |= sensor(psutil)
         return values
@@ -232,7 +253,8 @@ class _Machine:
 class _Gpus:
     """The GPUs that this process may use, by NVML."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: int | None = None) -> None:
+        self._only = only
         self._handles: list[Any] | None = None  # None: not opened yet, or no longer valid
 
     def read(self) -> dict[str, float]:
@@ -248,6 +270,8 @@ class _Gpus:
                 return {}
         values: dict[str, float] = {}
         for number, handle in enumerate(self._handles):
+            if self._only is not None and number != self._only:
+                continue
             for sensor in (_utilization, _gpu_memory, _temperature, _power):
                 with suppress(Exception):  # as above
                     values |= sensor(pynvml, handle, f"system/gpu.{number}")

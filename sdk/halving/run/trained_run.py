@@ -1,10 +1,23 @@
-"""A trained run, as a predictor gets it."""
+"""A trained run, as a predictor or an evaluator gets it.
+
+``predict(run, table)`` gets rows without their target, a ``pyarrow.Table``, and returns one of
+
+- a prediction for each row: a list, a numpy array or a tensor of shape (rows,), of the target's kind;
+- the probability of each class: an array of shape (rows, classes), its columns in the sorted order of all classes of the dataset's target;
+- the same with the classes named: a dict of class to an array of shape (rows,).
+
+Probabilities lie within 0..1 and sum to 1 in each row; the predicted class is the most probable one.
+
+``evaluate(run, split)`` gets the split's name, reads it from ``run.dataset``, and returns a :class:`halving.Evaluation`.
+
+Both run in a process of their own, whose time and memory are limited (``evaluation_limits`` in the spec).
+"""
 
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from halving.checkpoints import serialization
+from halving.checkpoints.restoring import restore
 from halving.data.dataset import Dataset
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
@@ -24,5 +37,5 @@ class TrainedRun:
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the checkpoint, as :meth:`halving.Run.restore` does, but leave the random generators as they are."""
-        load = partial(serialization.restore, self.store, self.checkpoint, state, with_rng=False)
+        load = partial(restore, self.store, self.checkpoint, state, with_rng=False)
         return retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", load)

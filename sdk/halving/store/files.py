@@ -9,14 +9,14 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from halving.errors import AlreadyExists, NotFound
 from halving.store.create_once import create_once
-from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, store_faults, upload
+from halving.store.faults import store_faults
+from halving.store.filesystem import check_address, missing_when_gone, open_filesystem, upload
 from halving.store.local_files import chunks_of, link_new, sync_folder, write_temporary
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = ".halving"
 CHUNK = 1 << 24  # bytes; on an object store each is a request
+_FETCHED_AT_ONCE = 4  # parts of a file; an object store gives many times what one connection carries
 
 
 class Files:
@@ -33,6 +34,7 @@ class Files:
     def __init__(self, root: str | os.PathLike[str] | None = None) -> None:
         address = os.fspath(root) if root is not None else os.environ.get("HALVING_ROOT") or DEFAULT_ROOT
         self.folder: Path | None = None
+        self._opened: tuple[int, fs.FileSystem, str] | None = None  # and in which process
         check_address(address)
         if address.startswith("file://"):
             address = unquote(urlsplit(address).path)
@@ -45,9 +47,14 @@ class Files:
     def __repr__(self) -> str:
         return f"Store({self.root!r})"
 
-    @cached_property
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    @property
     def _remote(self) -> "tuple[fs.FileSystem, str]":
-        return open_filesystem(self.root)
+        if self._opened is None or self._opened[0] != os.getpid():  # a forked child must not talk into its parent's connections
+            self._opened = (os.getpid(), *open_filesystem(self.root))
+        return self._opened[1:]
 
     def close(self) -> None:
         """Give back what it holds of the system: connections to a server. It may be used again."""
@@ -112,12 +119,29 @@ class Files:
         with store_faults(f"cannot delete {self.address(name)}"), contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
 
+    def delete_below(self, prefix: str) -> None:
+        """Delete all files below the folder ``prefix``, hidden ones too, and the folders as far as they are empty then.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        if self.folder is None:
+            # At once: deleting one file of a folder after the other, Arrow leaves an empty object in the folder's place.
+            with store_faults(f"cannot delete {self.address(prefix)}"), contextlib.suppress(FileNotFoundError):
+                self.filesystem.delete_dir(self.path(prefix))
+            return
+        for name, _, _ in self.files(prefix):
+            self.delete(name)
+        for folder, _, _ in os.walk(self.folder / prefix, topdown=False):
+            with contextlib.suppress(OSError):  # somebody has just written into it
+                Path(folder).rmdir()
+
     def clear_abandoned(self, prefix: str, age: float = 86_400.0) -> None:
         """Delete the unfinished files in the folder ``prefix`` whose writers were killed more than ``age`` seconds ago."""
         if self.folder is None:
             return  # an object store shows nothing of an upload that was not completed
-        with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self.folder / prefix):
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder / prefix) as entries:
+            for entry in entries:
                 if entry.name.startswith(".") and entry.is_file() and entry.stat().st_mtime < time.time() - age:
                     Path(entry.path).unlink(missing_ok=True)
 
@@ -145,11 +169,30 @@ class Files:
             NotFound: there is no such file.
             StoreError: it cannot be read.
         """
+        if self.folder is not None:
+            with self._reading(name):
+                return (self.folder / name).read_bytes()
+        first, *rest = Files.parts(self, name)
+        return b"".join([first, *rest]) if rest else first
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        """The bytes of ``name`` from the beginning to the end, in parts of at most 16 MiB, at least one.
+
+        From an object store some parts are fetched ahead, beside each other.
+
+        Raises:
+            NotFound: there is no such file.
+            StoreError: it cannot be read.
+        """
         with self._reading(name):
             if self.folder is not None:
-                return (self.folder / name).read_bytes()
-            with self.filesystem.open_input_stream(self.path(name)) as stream:
-                return bytes(stream.read())
+                with (self.folder / name).open("rb") as local:
+                    yield local.read(CHUNK)
+                    while part := local.read(CHUNK):
+                        yield part
+                return
+            with self.filesystem.open_input_file(self.path(name)) as file:
+                yield from _fetched_ahead(file)
 
     @contextlib.contextmanager
     def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
@@ -159,7 +202,7 @@ class Files:
             NotFound: there is no such file.
             StoreError: it cannot be read, also where that happens in the ``with`` block.
         """
-        with self._reading(name), self.filesystem.open_input_stream(self.path(name)) as stream:
+        with self._reading(name), self.filesystem.open_input_stream(self.path(name), compression=None) as stream:
             yield stream
 
     @contextlib.contextmanager
@@ -225,13 +268,10 @@ class Files:
     def _holds(self, name: str, content: bytes | Path) -> bool:
         if isinstance(content, bytes):
             return self.read(name) == content
-        with self.open_stream(name) as stream, content.open("rb") as file:
-            while chunk := stream.read(CHUNK):
-                if file.read(len(chunk)) != chunk:
-                    return False
-            return not file.read(1)
+        with content.open("rb") as file:
+            return all(file.read(len(part)) == part for part in self.parts(name)) and not file.read(1)
 
-    def _overwrite(self, name: str, chunks: Iterable[bytes]) -> None:
+    def _overwrite(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         if self.folder is None:
             upload(self.filesystem, self.path(name), chunks)
             return
@@ -257,3 +297,22 @@ class Files:
                     yield
             except FileNotFoundError:
                 raise NotFound(f"no {name} in the store {self.root}") from None
+
+
+def _fetched_ahead(file: "pa.NativeFile") -> Iterator[bytes]:
+    """A file's parts in order, each by one request."""
+    size = file.size()
+    if size <= CHUNK:
+        yield bytes(file.read_at(size, 0)) if size else b""
+        return
+    from collections import deque
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    with ThreadPoolExecutor(_FETCHED_AT_ONCE, "halving-fetch") as pool:
+        asked: deque[Future[bytes]] = deque()
+        for start in range(0, size, CHUNK):
+            asked.append(pool.submit(file.read_at, min(CHUNK, size - start), start))
+            if len(asked) == _FETCHED_AT_ONCE:
+                yield asked.popleft().result()
+        while asked:
+            yield asked.popleft().result()

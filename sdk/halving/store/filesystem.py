@@ -1,31 +1,22 @@
-"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and which of its faults are transient."""
+"""A store's address: which are accepted, the Arrow filesystem there, uploading to it, and files that are gone."""
 
 import contextlib
-import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from halving.errors import InvalidInput, StoreError, StoreUnavailable
+from halving.errors import InvalidInput
+from halving.store.s3 import open_s3
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
     from halving.store.files import Files
 
-# One call to an object store that does not answer ends within half a minute, with its tries; whoever can wait longer tries again.
-CONNECT_SECONDS = 2.0
-SILENCE_SECONDS = 3.0  # with less than a byte a second in either direction
-TRIES = 3
-_S3_OPTIONS = ("endpoint_override", "scheme", "region", "tls_ca_file_path", "force_virtual_addressing")
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+:)/(?!/)")
 _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
 _UNREAD_ANSWER = "Failed to flush response stream"  # an error's text is longer than the bytes that were asked for: Arrow cannot read it
-# How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
-_TRANSIENT = re.compile(
-    r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
-)
 
 
 def check_address(address: str) -> None:
@@ -64,23 +55,12 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
 
     parts = urlsplit(address)
     if parts.scheme == "s3":
-        return _s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip("/")
+        return open_s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip("/")
     try:
         filesystem, base = fs.FileSystem.from_uri(address)
     except (ArrowException, ValueError) as error:
         raise InvalidInput(f"the store's address {address!r} is not accepted: {error}") from None
     return filesystem, base.rstrip("/")
-
-
-@contextlib.contextmanager
-def store_faults(message: str) -> Iterator[None]:
-    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for a transient one."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise (StoreUnavailable if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error
 
 
 @contextlib.contextmanager
@@ -96,7 +76,7 @@ def missing_when_gone(store: "Files", path: str) -> Iterator[None]:
         raise
 
 
-def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes]) -> None:
+def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file that appears whole or not at all, and replaces what was there in one step.
 
     Up to 10 MiB are one PUT. More is a multipart upload; when its process is killed, the parts stay in the bucket, unseen, until a
@@ -104,7 +84,7 @@ def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes]) -> N
     """
     import ctypes
 
-    stream = filesystem.open_output_stream(path)
+    stream = filesystem.open_output_stream(path, compression=None)  # whatever its name: what is stored is what was given
     try:
         for chunk in chunks:
             stream.write(chunk)
@@ -114,36 +94,3 @@ def upload(filesystem: "fs.FileSystem", path: str, chunks: Iterable[bytes]) -> N
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
         raise
     stream.close()
-
-
-def _s3(bucket: str, query: dict[str, list[str]]) -> "fs.S3FileSystem":
-    from pyarrow import fs
-
-    if unknown := sorted(set(query) - set(_S3_OPTIONS)):  # the names only: a value may be a secret
-        raise InvalidInput(f"option {unknown[0]!r} in the address of s3://{bucket} is not accepted: give some of {', '.join(_S3_OPTIONS)}")
-    options: dict[str, Any] = {name: values[-1] for name, values in query.items()}
-    if "force_virtual_addressing" in options:
-        given = options["force_virtual_addressing"]
-        if given not in ("true", "false"):
-            raise InvalidInput(f"force_virtual_addressing = {given!r} in the address of s3://{bucket} is not accepted: give true or false")
-        options["force_virtual_addressing"] = given == "true"
-    endpoint = options.get("endpoint_override") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    region = options.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if endpoint:
-        scheme, _, place = endpoint.rstrip("/").rpartition("://")
-        options |= {"endpoint_override": place, "scheme": options.get("scheme") or scheme or "https"}
-        region = region or "us-east-1"  # an S3 server of one's own mostly has just one region, and does not ask for it
-    return fs.S3FileSystem(
-        **(options | {"region": region or _region_of(bucket)}),
-        connect_timeout=CONNECT_SECONDS,
-        request_timeout=SILENCE_SECONDS,
-        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=TRIES),
-        allow_delayed_open=True,  # a small file is then one PUT, not the three requests of a multipart upload
-    )
-
-
-def _region_of(bucket: str) -> str:
-    from pyarrow import fs
-
-    with store_faults(f"cannot find the region of s3://{bucket}; AWS_REGION names it"):
-        return str(fs.resolve_s3_region(bucket))

@@ -16,7 +16,8 @@ from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
 from halving.errors import AlreadyExists, BatchMissing, InvalidInput, NotFound, StoreError, StoreUnavailable
-from halving.store.filesystem import CONNECT_SECONDS
+from halving.store.local_files import Content
+from halving.store.s3 import CONNECT_SECONDS
 
 ANSWER_SECONDS = 30.0  # without a byte from the server; it answers a write when its store has it
 _LONGEST_TEXT = 500
@@ -24,7 +25,7 @@ _LONGEST_RETRY_AFTER = 60.0
 _READ_BYTES = 1 << 20
 
 Connection = http.client.HTTPConnection  # or one over TLS, which is one
-Body = bytes | IO[bytes]
+Body = bytes | memoryview | IO[bytes]
 
 
 class Answer(NamedTuple):
@@ -70,7 +71,7 @@ class HttpCalls:
         method: str,
         path: str,
         query: Mapping[str, object] | None = None,
-        content: bytes | Path = b"",
+        content: Content = b"",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """The answer of the API to one request; sending it again must do no harm.
@@ -89,7 +90,7 @@ class HttpCalls:
             OSError: the file cannot be read.
         """
         with contextlib.ExitStack() as opened:
-            body = content if isinstance(content, bytes) else opened.enter_context(content.open("rb"))
+            body = opened.enter_context(content.open("rb")) if isinstance(content, Path) else content
             with self._asked(method, path, query, body, headers) as (answer, what), self._naming_faults(what):
                 return Answer(answer.status, answer.read())
 
@@ -256,7 +257,7 @@ def _here() -> tuple[int, int]:
 
 def _send(connection: Connection, method: str, target: str, content: Body, headers: dict[str, str]) -> http.client.HTTPResponse:
     try:
-        if isinstance(content, bytes):
+        if isinstance(content, (bytes, memoryview)):
             connection.request(method, target, content or None, headers)
         else:
             content.seek(0)

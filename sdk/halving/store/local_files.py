@@ -12,10 +12,18 @@ from typing import IO
 _CHUNK = 1 << 20
 
 
-def chunks_of(content: bytes | Path) -> Iterator[bytes]:
-    """Bytes, or a file's content, to go through once."""
+Content = bytes | memoryview | Path
+"""What can be stored: bytes, memory that others hold (it is not copied), or a file."""
+
+
+def chunks_of(content: Content) -> Iterator[bytes | memoryview]:
+    """Bytes, or a file's content, to go through once. Memory is a view of bytes, in one dimension."""
     if isinstance(content, bytes):
         yield content
+        return
+    if isinstance(content, memoryview):
+        for start in range(0, len(content), _CHUNK):
+            yield content[start : start + _CHUNK]
         return
     with content.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -36,7 +44,7 @@ def path_of(file: IO[bytes]) -> Path:
     return Path(f"/proc/self/fd/{file.fileno()}" if sys.platform == "linux" else file.name)
 
 
-def write_temporary(target: Path, chunks: Iterable[bytes]) -> Path:
+def write_temporary(target: Path, chunks: Iterable[bytes | memoryview]) -> Path:
     """Write a hidden file beside ``target``, synced to the disk; a rename or a link then publishes it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -52,7 +60,7 @@ def write_temporary(target: Path, chunks: Iterable[bytes]) -> Path:
     return temporary
 
 
-def link_new(target: Path, chunks: Iterable[bytes]) -> None:
+def link_new(target: Path, chunks: Iterable[bytes | memoryview]) -> None:
     """Publish atomically, and fail with FileExistsError if the name is taken: a hard link never overwrites."""
     if target.exists():
         raise FileExistsError(str(target))

@@ -1,7 +1,6 @@
 """Which store is meant: a folder or an object store by its address, or the one behind a Halving server."""
 
 import os
-from pathlib import Path
 
 from halving.errors import InvalidInput
 from halving.store.server_store import ServerStore
@@ -10,7 +9,9 @@ from halving.store.store import Store
 URL_VARIABLE = "HALVING_URL"
 
 
-def open_store(root: str | Path | None = None, url: str | None = None, token: str | None = None, run: str | None = None) -> Store:
+def open_store(
+    root: str | os.PathLike[str] | None = None, url: str | None = None, token: str | None = None, run: str | None = None
+) -> Store:
     """The store at ``root``, or behind the server at ``url``; by default what ``HALVING_URL``, then ``HALVING_ROOT`` says.
 
     Args:

@@ -18,17 +18,48 @@ _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts o
 _Result = TypeVar("_Result")
 
 
+class Outage:
+    """An outage of a store as the threads see it that wait for its end: it lasts while one of them waits.
+
+    However many they are, the user is warned once that they wait, and told once that it is over.
+    """
+
+    def __init__(self) -> None:
+        self._waiting, self._since = 0, 0.0
+        self._changed = threading.Lock()
+
+    def begin(self, message: str) -> None:
+        """A thread waits from now on."""
+        with self._changed:
+            self._waiting += 1
+            if self._waiting > 1:
+                return
+            self._since = time.monotonic()
+        warn(message, stacklevel=4)
+
+    def end(self, message: str | None) -> None:
+        """It waits no longer: the store has answered, which the message says, or it gave up (None)."""
+        with self._changed:
+            self._waiting -= 1
+            if self._waiting or message is None:
+                return
+            seconds = time.monotonic() - self._since
+        warn(f"{message} after {seconds:.0f} s", stacklevel=4)
+
+
 def retry_while_unavailable(
     store: Store,
     what: str,
     action: Callable[[], _Result],
     give_up_at: Callable[[], float] = lambda: math.inf,
     longest: float = RETRY_SECONDS,
+    outage: Outage | None = None,
 ) -> _Result:
     """``action()``, tried again with growing pauses while the store is unavailable. Repeating it must do no harm.
 
     Args:
         what: what waits; the user is warned of it once.
+        outage: of others that wait for the same: then the user is warned of it once for all of them, and told of its end.
         give_up_at: when to stop before ``longest`` seconds are over, by ``time.monotonic``. It is called again and again, because
             SIGTERM may come at any time.
 
@@ -36,20 +67,27 @@ def retry_while_unavailable(
         StoreUnavailable: the store was unavailable for all that time.
     """
     end, pauses = time.monotonic() + longest, backoff()
-    warned = False
-    while True:
-        try:
-            return action()
-        except StoreUnavailable as error:
-            left = min(end, give_up_at()) - time.monotonic()
-            if left <= 0:
-                raise
-            if not warned:
-                warned = True
-                warn(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
-            again = time.monotonic() + error.retry_after + next(pauses)
-        while (now := time.monotonic()) < min(again, end, give_up_at()):
-            time.sleep(min(0.2, again - now))
+    waits = answered = False
+    try:
+        while True:
+            try:
+                result = action()
+                answered = True
+                return result
+            except StoreUnavailable as error:
+                left = min(end, give_up_at()) - time.monotonic()
+                if left <= 0:
+                    raise
+                if not waits:
+                    waits = True
+                    message = f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}"
+                    outage.begin(message) if outage is not None else warn(message)
+                again = time.monotonic() + error.retry_after + next(pauses)
+            while (now := time.monotonic()) < min(again, end, give_up_at()):
+                time.sleep(min(0.2, again - now))
+    finally:
+        if waits and outage is not None:
+            outage.end(f"{what} goes on: the store {store.root} answers again" if answered else None)
 
 
 class Reach:

@@ -5,11 +5,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from halving.errors import NotFound, StoreError
+from halving.store.files import CHUNK
 from halving.store.http_calls import HttpCalls
+from halving.store.local_files import Content
 from halving.store.store import Store, digest_of
 
 if TYPE_CHECKING:
@@ -49,7 +51,20 @@ class ServerStore(Store):
         """
         self._calls.call("POST", "/ingest", query, batch, headers)
 
-    def put_blob(self, content: bytes | Path) -> str:
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """The API's answer to a request for something other than files; sending it again must do no harm.
+
+        Args:
+            path: after ``/api/v1``, with its parts quoted.
+
+        Raises:
+            NotFound, InvalidInput, StoreError: as :meth:`halving.store.http_calls.HttpCalls.call`.
+        """
+        answer = self._calls.call("POST", path, None, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
+
+    def put_blob(self, content: Content) -> str:
         digest = digest_of(content)
         self._calls.call("PUT", f"/blobs/{digest}", content=content)
         return digest
@@ -74,10 +89,11 @@ class ServerStore(Store):
         with pa.BufferReader(self.read(name)) as file:
             yield file
 
-    @contextlib.contextmanager
-    def open_stream(self, name: str) -> Iterator[IO[bytes]]:
+    def parts(self, name: str) -> Iterator[bytes]:
         with self._calls.stream(_place(name), self._naming(name)) as answer:
-            yield answer
+            yield answer.read(CHUNK)
+            while part := answer.read(CHUNK):
+                yield part
 
     def close(self) -> None:
         self._calls.close()
@@ -89,6 +105,9 @@ class ServerStore(Store):
     @property
     def filesystem(self) -> "fs.FileSystem":
         raise StoreError(f"{self.root} is a server, which gives a run's own process what it needs: read runs with its API, or its store")
+
+    def _in_colder_place(self, name: str) -> Store | None:
+        return None  # the server looks there
 
     def _naming(self, name: str) -> dict[str, object] | None:
         """A blob is read through the run whose records name it."""

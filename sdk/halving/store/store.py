@@ -5,16 +5,23 @@ Blobs are named by their SHA-256, so that identical content is stored once.
 
 import contextlib
 import hashlib
+import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from halving.errors import InvalidInput, StoreError
+from halving.errors import InvalidInput, NotFound, StoreError
+from halving.store.cold import BLOBS, ColdRoots
 from halving.store.create_once import create_once
-from halving.store.files import CHUNK, Files
-from halving.store.filesystem import store_faults
-from halving.store.local_files import chunks_of, move_new, path_of, temporary_file
+from halving.store.faults import store_faults
+from halving.store.files import Files
+from halving.store.local_files import Content, chunks_of, move_new, path_of, temporary_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 REFRESH_SECONDS = 86_400.0
 """A blob that is put again this long after it was written is written again: retention counts the age of unrecorded blobs from there."""
@@ -22,6 +29,8 @@ REFRESH_SECONDS = 86_400.0
 
 class Store(Files):
     """Create-once files and content-addressed blobs under one root.
+
+    Old blobs may lie in a colder place (:mod:`halving.store.cold`); they are read all the same, slower. What is put is always put here.
 
     Args:
         root: a folder, or an address that ``pyarrow.fs`` knows (``s3://bucket/prefix``; options for an S3 server of one's own are in
@@ -35,10 +44,93 @@ class Store(Files):
         InvalidInput: the address holds credentials, or is neither an address nor a folder.
     """
 
-    def put_blob(self, content: bytes | Path) -> str:
-        """Store bytes or a file by content and return its digest, ``sha256:<64 hex>``.
+    def __init__(self, root: "str | os.PathLike[str] | None" = None) -> None:
+        super().__init__(root)
+        self._cold = ColdRoots()
 
-        Retention deletes a blob that no record names a week after it was last put (:mod:`halving.maintenance.orphan_files`).
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_cold": ColdRoots()}
+
+    @property
+    def colder_places(self) -> "list[Store]":
+        """Where old blobs of this store may lie beside it.
+
+        Raises:
+            StoreError: the store cannot be listed or read.
+        """
+        return self._cold.all(self)
+
+    def holder(self, name: str) -> "Store":
+        """The place that has a file: this one, or a colder one; this one where none has it.
+
+        Raises:
+            StoreError: a place does not say.
+        """
+        return self if super().exists(name) else self._in_colder_place(name) or self
+
+    def read(self, name: str) -> bytes:
+        try:
+            return super().read(name)
+        except NotFound:
+            if (place := self._in_colder_place(name)) is None:
+                raise
+            return place.read(name)
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        began = False
+        try:
+            for part in super().parts(name):
+                began = True
+                yield part
+        except NotFound:
+            if began or (place := self._in_colder_place(name)) is None:
+                raise
+            yield from place.parts(name)
+
+    @contextlib.contextmanager
+    def open_stream(self, name: str) -> "Iterator[pa.NativeFile]":
+        with self._opened_anywhere(name, super().open_stream, lambda place: place.open_stream(name)) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def open_file(self, name: str) -> "Iterator[pa.NativeFile]":
+        with self._opened_anywhere(name, super().open_file, lambda place: place.open_file(name)) as file:
+            yield file
+
+    def exists(self, name: str) -> bool:
+        return super().exists(name) or self._in_colder_place(name) is not None
+
+    def sizes(self, names: Iterable[str]) -> dict[str, int]:
+        wanted = list(names)
+        found = super().sizes(wanted)
+        blobs = [name for name in wanted if name not in found and name.startswith(BLOBS)]
+        for place in self.colder_places if blobs else ():
+            found |= place.sizes(blobs)
+        return found
+
+    def _in_colder_place(self, name: str) -> "Store | None":
+        return self._cold.holding(self, name)
+
+    @contextlib.contextmanager
+    def _opened_anywhere(
+        self,
+        name: str,
+        here: "Callable[[str], AbstractContextManager[pa.NativeFile]]",
+        there: "Callable[[Store], AbstractContextManager[pa.NativeFile]]",
+    ) -> "Iterator[pa.NativeFile]":
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(here(name))
+            except NotFound:
+                if (place := self._in_colder_place(name)) is None:
+                    raise
+                file = stack.enter_context(there(place))
+            yield file
+
+    def put_blob(self, content: Content) -> str:
+        """Store bytes, memory or a file by content and return its digest, ``sha256:<64 hex>``.
+
+        Retention deletes a blob that no record names, a grace time after it was last put (:mod:`halving.maintenance.blob_collection`).
 
         Raises:
             StoreError: the store refused the write, or the file changed while it was read.
@@ -47,16 +139,16 @@ class Store(Files):
         self.put_hashed_blob(content, digest)
         return digest
 
-    def put_hashed_blob(self, content: bytes | Path, digest: str) -> None:
+    def put_hashed_blob(self, content: Content, digest: str) -> None:
         """Store what was hashed already: a file is not read once more for it, but checked against the digest as it is written.
 
         Raises:
             StoreError: the store refused the write, or the file is not what was hashed.
         """
-        name, size = blob_name(digest), len(content) if isinstance(content, bytes) else content.stat().st_size
+        name, size = blob_name(digest), content.stat().st_size if isinstance(content, Path) else len(content)
 
         def write() -> None:
-            self._overwrite(name, chunks_of(content) if isinstance(content, bytes) else _checked(content, digest))
+            self._overwrite(name, _checked(content, digest) if isinstance(content, Path) else chunks_of(content))
 
         with store_faults(f"cannot write the blob {name} to {self.root}"):
             self._write_unless_fresh(name, size, write)
@@ -113,6 +205,17 @@ class Store(Files):
             NotFound: no such blob.
             StoreError: it cannot be read, or the bytes do not hash to the digest (damaged storage).
         """
+        with contextlib.ExitStack() as stack:
+            try:
+                path = stack.enter_context(self._own_blob_file(digest))
+            except NotFound:  # also where it was moved while it was read
+                if (place := self._in_colder_place(blob_name(digest))) is None:
+                    raise
+                path = stack.enter_context(place.blob_file(digest))
+            yield path
+
+    @contextlib.contextmanager
+    def _own_blob_file(self, digest: str) -> Iterator[Path]:
         name = blob_name(digest)
         if self.folder is not None:
             with self._reading(name):
@@ -121,9 +224,8 @@ class Store(Files):
             yield self.folder / name
             return
         with temporary_file() as copy:
-            with self.open_stream(name) as stream:
-                while chunk := stream.read(CHUNK):
-                    copy.write(chunk)
+            for part in self.parts(name):
+                copy.write(part)
             copy.flush()
             self._check(digest, digest_of(path_of(copy)))
             yield path_of(copy)
@@ -161,7 +263,7 @@ def blob_name(digest: str) -> str:
     return f"artifacts/sha256/{value[:2]}/{value}"
 
 
-def digest_of(content: bytes | Path) -> str:
+def digest_of(content: Content) -> str:
     """The name of a content: ``sha256:<64 hex>``."""
     digest = hashlib.sha256()
     for chunk in chunks_of(content):
@@ -169,7 +271,7 @@ def digest_of(content: bytes | Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _checked(content: Path, digest: str) -> Iterator[bytes]:
+def _checked(content: Path, digest: str) -> Iterator[bytes | memoryview]:
     """A file's content to go through once; the end is only reached if it is what it was."""
     actual = hashlib.sha256()
     for chunk in chunks_of(content):

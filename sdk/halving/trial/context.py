@@ -1,6 +1,7 @@
 """The contract between a trainable and the platform that runs it: what a trial is given, and what it asks at a rung."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Protocol
 
 
@@ -49,8 +50,12 @@ class TrialContext:
         divergence: metric to ``(min, max)``, in which None leaves an end open. A value outside, NaN or an infinity ends the trial at once.
         max_epochs: epochs at the last rung.
         grace_seconds: from SIGTERM to SIGKILL.
+        train_on: stored splits of the dataset that together are the trial's train split.
+        deterministic: as in :func:`halving.init`.
         start_from: the checkpoint of another run that a trial without one of its own goes on from, with the fields of
             :class:`halving.records.run_record.SavedCheckpoint`; its epochs count.
+        resources: what this attempt was given of a machine or a cluster, with the names of the sweep's spec and a number for each; a rerun
+            asks for the same.
     """
 
     root: str
@@ -66,6 +71,28 @@ class TrialContext:
     grace_seconds: float = 30.0
     dataset_name: str
     dataset_digest: str
+    train_on: tuple[str, ...] = ("train",)
     parent: dict[str, Any]
     provenance: dict[str, Any] = field(repr=False)
+    deterministic: bool = False
     start_from: dict[str, Any] | None = None
+    resources: dict[str, Any] = field(default_factory=dict)
+
+    def as_recorded(self) -> dict[str, Any]:
+        """What the run's record has of it, beside its params, seed and parent: by this, the trial can be trained again."""
+        given = asdict(self)
+        return {name: given[name] for name in _RECORDED}
+
+    @classmethod
+    def from_record(cls, recorded: Mapping[str, Any], **given: Any) -> "TrialContext":
+        """A context of what :meth:`as_recorded` gave, with ``given`` for the rest, as JSON has it."""
+        known = {name: recorded[name] for name in _RECORDED if name in recorded} | given
+        known["objectives"] = tuple(ObjectiveRule(**rule) for rule in known["objectives"])
+        known["bounded"] = tuple(known["bounded"])
+        known["train_on"] = tuple(known.get("train_on", ("train",)))
+        known["divergence"] = {metric: (low, high) for metric, (low, high) in known["divergence"].items()}
+        return cls(**known)
+
+
+_OF_THE_ATTEMPT = {"root", "project", "run", "attempt", "params", "seed", "parent", "provenance"}
+_RECORDED = [one.name for one in fields(TrialContext) if one.name not in _OF_THE_ATTEMPT]

@@ -2,6 +2,7 @@
 
 Each end writes its own numbered messages, each created once, and looks for the next message of the other end:
 ``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the process that sent it.
+What the trial is lies there from the beginning, as ``task.json``.
 """
 
 import logging
@@ -12,7 +13,10 @@ from halving.errors import NotFound
 from halving.store.backoff import backoff
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
-from halving.trial.messages import Granted, Message, from_bytes, to_bytes
+from halving.trial.messages import Granted, Message, Ready, from_bytes, to_bytes
+
+VARIABLE = "HALVING_MAILBOX"
+"""Names the mailbox to the process of a pod."""
 
 _FIRST_SECONDS, _LONGEST_SECONDS = 0.05, 1.0  # between two looks: about one GET a second for each waiting end
 _SEND_SECONDS = 300.0  # how long a message waits for an unavailable store
@@ -23,6 +27,24 @@ _log = logging.getLogger(__name__)
 def mail_folder(project: str, run: str, attempt: int) -> str:
     """Where the mail of an attempt lies in the store."""
     return f"runs/project={project}/{run}/mail/{attempt:04d}"
+
+
+def post_task(store: Store, folder: str, task: bytes) -> None:
+    """Describe a trial in its mailbox, for the pod that will be started.
+
+    Raises:
+        StoreError: the store is unavailable, or refuses.
+    """
+    store.create(_task_file(folder), task)
+
+
+def read_task(store: Store, folder: str) -> bytes:
+    """What the pod was started for; waits while the store is unavailable.
+
+    Raises:
+        NotFound, StoreError: it is not there, or the store refuses.
+    """
+    return retry_while_unavailable(store, f"the trial of {folder}", partial(store.read, _task_file(folder)))
 
 
 class Mailbox:
@@ -39,7 +61,7 @@ class Mailbox:
         self._retries = backoff()
         self._expect_soon()
 
-    def send(self, message: Message | Granted) -> None:
+    def send(self, message: Message | Granted | Ready) -> None:
         """Publish a message; wait while the store is unavailable.
 
         Raises:
@@ -51,7 +73,16 @@ class Mailbox:
         self._sent += 1
         self._expect_soon()
 
-    def receive(self, timeout: float) -> Message | Granted | None:
+    def catch_up(self) -> None:
+        """Go on after what an earlier process has sent for this end.
+
+        Raises:
+            StoreError: the store was unavailable for five minutes, or refuses.
+        """
+        names = retry_while_unavailable(self._store, self._folder, partial(self._store.names, self._folder), longest=_SEND_SECONDS)
+        self._sent = sum(name.startswith(f"{self._sends}-") for name in names)
+
+    def receive(self, timeout: float) -> Message | Granted | Ready | None:
         """The next message, or None when none has come within ``timeout`` seconds.
 
         Raises:
@@ -70,7 +101,7 @@ class Mailbox:
                 return message
             time.sleep(min(pause, left))
 
-    def look(self) -> Message | Granted | None:
+    def look(self) -> Message | Granted | Ready | None:
         """The next message, if it is there.
 
         Raises:
@@ -98,3 +129,7 @@ class Mailbox:
     def _expect_soon(self) -> None:
         """Begin with short pauses again: an answer may come soon."""
         self._looks = backoff(_FIRST_SECONDS, _LONGEST_SECONDS)
+
+
+def _task_file(folder: str) -> str:
+    return f"{folder}/task.json"

@@ -69,18 +69,31 @@ class Interrupted:
     reason: str
 
 
+@dataclass(frozen=True)
+class Ready:
+    """The process of a rerun in a pod has looked around, and trains when :class:`Granted` comes. A trial of a sweep sends none.
+
+    Attributes:
+        environment: as :func:`halving.records.provenance.environment` gives it.
+        trainable_sha256: of the trainable's source file; None where there is none.
+    """
+
+    environment: dict[str, Any]
+    trainable_sha256: str | None
+
+
 Message = ReachedRung | Stopped | ReturnedEarly | Raised | Interrupted
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted)}
+_KINDS: dict[str, type] = {kind.__name__: kind for kind in (ReachedRung, Stopped, ReturnedEarly, Raised, Interrupted, Granted, Ready)}
 _MOST = 2**31  # epochs: a database keeps 32 bits of them
 _DIGESTS = ("checkpoint", "best_checkpoint")
 
 
-def to_bytes(message: Message | Granted) -> bytes:
+def to_bytes(message: Message | Granted | Ready) -> bytes:
     """A message as JSON. Equal messages give equal bytes."""
     return json.dumps({"kind": type(message).__name__, **asdict(message)}, sort_keys=True).encode()
 
 
-def from_bytes(data: bytes) -> Message | Granted:
+def from_bytes(data: bytes) -> Message | Granted | Ready:
     """Read a message from JSON.
 
     Raises:
@@ -102,7 +115,7 @@ def from_bytes(data: bytes) -> Message | Granted:
             raise InvalidInput(f"{kind.__name__}.{name} = {value!r:.80} is not accepted: give {wanted[name]}")
         if name in _DIGESTS and value is not None:
             blob_name(value)
-    message: Message | Granted = kind(**given)
+    message: Message | Granted | Ready = kind(**given)
     return message
 
 
@@ -113,4 +126,6 @@ def _fits(value: Any, wanted: Any) -> bool:
         return isinstance(value, dict) and all(
             type(number) in (int, float) and abs(number) <= sys.float_info.max for number in value.values()
         )
+    if wanted == dict[str, Any]:
+        return isinstance(value, dict)
     return isinstance(value, wanted)

@@ -10,7 +10,17 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from typing import NoReturn, Protocol
 
-from halving.errors import CheckpointMismatch, CheckpointMissing, Diverged, InvalidInput, ObjectiveMissing, StoreError, StoreUnavailable
+from halving.distributed.ranks import ALONE, Ranks
+from halving.errors import (
+    CheckpointMismatch,
+    CheckpointMissing,
+    Diverged,
+    InvalidInput,
+    ObjectiveMissing,
+    OutOfMemory,
+    StoreError,
+    StoreUnavailable,
+)
 from halving.run import signals
 from halving.run.init import open_trial
 from halving.run.run import Run
@@ -20,7 +30,7 @@ from halving.trial.messages import Granted, Interrupted, Message, Raised, Reache
 from halving.trial.objectives import Tallies
 
 # Errors that would happen again in another attempt: the platform does not try such a trial again.
-_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
+_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput, OutOfMemory)
 
 
 class Channel(Protocol):
@@ -69,6 +79,17 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
     Raises:
         SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the sender of the signal knows.
     """
+    channel.send(train_trial(context, trainable, granted, channel, threads))
+
+
+def train_trial(
+    context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, join: Callable[[], Ranks] = lambda: ALONE
+) -> Message:
+    """Run the trainable and give how the attempt ended; as :func:`run_trial`, which sends that.
+
+    Args:
+        join: gives the ranks among which this process is one. The channel is used by rank 0.
+    """
     # Ctrl-C reaches the whole process group, but it is the worker that then decides about the trial and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signals.listen(even_ignored=True)
@@ -79,9 +100,10 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(threads)
         controller = Platform(channel, granted, lambda: _leave(run))
-        run = open_trial(context, controller)
+        run = open_trial(context, controller, join())
         _stop_with_parent(run)
         train(run)
+        run.end()
         _end_if_stopping(run)
         ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")
@@ -98,11 +120,11 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
         if run:
             with contextlib.suppress(StoreError):  # whatever the store does, the platform gets the message
                 run.finish("failed")
-    channel.send(ended)
+    return ended
 
 
 def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:
-    if run.epoch >= controller.granted:
+    if run.rank or run.epoch >= controller.granted:
         return Stopped()
     if run.unsaved is not None:
         raise run.unsaved
@@ -118,7 +140,7 @@ def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | R
 
 
 def _end_if_stopping(run: Run) -> None:
-    if run.stopping:
+    if run.is_stopping:
         run.finish("terminated")
         raise SystemExit(signals.STATUS)
 

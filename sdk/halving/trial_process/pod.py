@@ -9,50 +9,50 @@ import os
 import signal
 import sys
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from halving.errors import InvalidInput
 from halving.records import provenance
 from halving.run import signals
-from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
-from halving.trial.context import ObjectiveRule, TrialContext
+from halving.trial.context import TrialContext
+from halving.trial.gang import own_place
 from halving.trial.import_string import source_digest
-from halving.trial.mailbox import Mailbox
+from halving.trial.mailbox import VARIABLE, Mailbox, read_task
 from halving.trial.messages import Granted, Interrupted, Message, Raised
+from halving.trial_process import gang, gang_pod
 from halving.trial_process.main import run_trial
 
-VARIABLE = "HALVING_MAILBOX"
 _UNANSWERED_SECONDS = 600.0  # a worker waits less than that for an unavailable database
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a trial's process is started with; as in :func:`halving.trial_process.main.run_trial`."""
+    """What a trial's process is started with; as in :func:`halving.trial_process.gang.run_gang`."""
 
     context: TrialContext
     trainable: str
     granted: int
     threads: int
+    processes: int = 1
 
-
-def post_task(store: Store, folder: str, task: Task) -> None:
-    """Describe a trial in its mailbox, for the pod that will be started.
-
-    Raises:
-        StoreError: the store is unavailable, or refuses.
-    """
-    store.create(_task_file(folder), json.dumps(asdict(task), sort_keys=True).encode())
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode()
 
 
 class MailChannel:
-    """A trial's connection to its worker, through the store."""
+    """A trial's connection to its worker, through the store.
 
-    def __init__(self, mailbox: Mailbox) -> None:
-        self._mailbox = mailbox
+    Args:
+        in_gang: what comes last is not sent by rank 0, which has sent all before, but by the process that it was forked from.
+    """
+
+    def __init__(self, mailbox: Mailbox, *, in_gang: bool = False) -> None:
+        self._mailbox, self._in_gang = mailbox, in_gang
 
     def send(self, message: Message) -> None:
+        if self._in_gang:
+            self._mailbox.catch_up()
         self._mailbox.send(message)
 
     def recv(self) -> Granted:
@@ -76,37 +76,39 @@ def main() -> None:
     store, folder = Store(), os.environ.get(VARIABLE)
     if not folder:
         sys.exit(f"{VARIABLE} is not set: this program is started in a trial's pod, by the trial's worker")
-    mailbox = Mailbox(store, folder, sends="trial", reads="worker")
+    mailbox, place = Mailbox(store, folder, sends="trial", reads="worker"), own_place()
     try:
-        task = _understood(retry_while_unavailable(store, f"the trial of {folder}", partial(store.read, _task_file(folder))))
+        task = _understood(read_task(store, folder))
     except InvalidInput as error:
-        mailbox.send(Raised(str(error), final=True, checkpoint=None))
+        if place is None:  # of a gang's pods only that of rank 0 may send, and which one that is nobody knows yet
+            mailbox.send(Raised(str(error), final=True, checkpoint=None))
         sys.exit(str(error))
     # The worker knows the image's name, and this process what the image contains.
     captured = provenance.capture(store)
-    captured["image"] = captured["image"] or task.context.provenance.get("image")
+    captured["image"] = provenance.image(task.context.provenance.get("image"))
     parent = {**task.context.parent, "trainable_sha256": source_digest(task.trainable)}
     context = replace(task.context, root=store.root, provenance=captured, parent=parent)
+    channel = MailChannel(mailbox, in_gang=place is not None or task.processes > 1)
+    given = (context, task.trainable, task.granted, channel, task.threads)
+    if place is not None:
+        gang_pod.attend(place, *given, task.processes)
+        return
     try:
-        run_trial(context, task.trainable, task.granted, MailChannel(mailbox), task.threads)
+        if task.processes > 1:
+            gang.run_gang(*given, task.processes)
+        else:
+            run_trial(*given)
     except SystemExit as ended:
         if ended.code == signals.STATUS:
-            mailbox.send(Interrupted(f"the trial's pod {captured['hardware']['host']} received SIGTERM and saved a checkpoint"))
+            channel.send(Interrupted(f"the trial's pod {captured['hardware']['host']} received SIGTERM and saved a checkpoint"))
         raise
-
-
-def _task_file(folder: str) -> str:
-    return f"{folder}/task.json"
 
 
 def _understood(data: bytes) -> Task:
     try:
         given: dict[str, Any] = json.loads(data)
         context = given.pop("context")
-        context["objectives"] = tuple(ObjectiveRule(**rule) for rule in context["objectives"])
-        context["bounded"] = tuple(context["bounded"])
-        context["divergence"] = {metric: (low, high) for metric, (low, high) in context["divergence"].items()}
-        return Task(context=TrialContext(**context), **given)
+        return Task(context=TrialContext.from_record({}, **context), **given)
     except (TypeError, ValueError, KeyError) as error:
         raise InvalidInput(
             f"the trial's task is not accepted by the halving SDK of this image: {error}; install the SDK of the platform's version in it"

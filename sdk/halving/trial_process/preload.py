@@ -5,6 +5,7 @@ second in each process; Parquet is first needed when the first points are writte
 """
 
 import contextlib
+import gc
 import sys
 
 import pyarrow.parquet  # noqa: F401
@@ -14,3 +15,7 @@ import halving.metrics.downsampling  # noqa: F401
 if "torch" in sys.modules:
     with contextlib.suppress(ImportError):
         import torch._dynamo  # noqa: F401
+
+# All of it stays for as long as the server lives: the collector of a trial need not look through it, which would also copy
+# every page of it that it touches.
+gc.freeze()

@@ -1,5 +1,5 @@
 /** One metric of all shown runs: its chart, what is under the pointer, and the same as a table. */
-import { effect, signal, useSignal } from "@preact/signals";
+import { effect, signal, useComputed, useSignal } from "@preact/signals";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { bucketSize, notPositive, sameBounds } from "../charts/curves.js";
 import { colourOf, styleOf } from "../lib/colours.js";
@@ -16,6 +16,16 @@ import * as view from "./view.js";
 
 /** The run under the pointer, in any panel or the table. */
 export const highlighted = signal(/** @type {string | null} */ (null));
+
+/** Metrics that are shown as tables: a panel that is scrolled out of sight, or whose line moves, is mounted anew. */
+const tables = signal(/** @type {ReadonlySet<string>} */ (new Set()));
+
+/** @param {string} name */
+function turnTable(name) {
+  const next = new Set(tables.peek());
+  if (!next.delete(name)) next.add(name);
+  tables.value = next;
+}
 
 const MOST_MARKS = 1000;
 let marks = 0;
@@ -49,7 +59,7 @@ export function Panel({ name, title = name, axis: fixed }) {
   const note = useSignal("");
   const nothing = useSignal(false);
   const state = useSignal("loading");
-  const table = useSignal(false);
+  const table = useComputed(() => tables.value.has(name));
   const grown = useSignal(0);
 
   const grouped = useMemo(grouper, []);
@@ -144,7 +154,7 @@ export function Panel({ name, title = name, axis: fixed }) {
       <figcaption>
         <span class="panel-title" title=${name}>${title}</span>
         <span class="panel-note" title=${note.value}>${note.value}</span>
-        <button class="icon" type="button" aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table" onClick=${() => (table.value = !table.value)}>
+        <button class="icon" type="button" aria-pressed=${table.value} aria-label=${`${name} as a table`} title="As a table" onClick=${() => turnTable(name)}>
           <svg viewBox="0 0 16 16" width="13" height="13" aria-hidden="true"><path class="stroke" d="M2 3h12v10H2zM2 6.5h12M2 9.7h12M6.5 3v10" /></svg>
         </button>
         <button class="icon wide-only" type="button" aria-label=${`${name} on the whole screen`} title="On the whole screen" onClick=${whole}>

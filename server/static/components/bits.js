@@ -20,6 +20,7 @@ const TONES = /** @type {Record<string, string>} */ ({
   paused: "warn",
   staging: "warn",
   waiting: "warn",
+  held: "warn",
   unfinished: "warn",
   failed: "bad",
   diverged: "bad",

@@ -47,6 +47,16 @@ export function duration(seconds) {
   return `${days} d ${two(hours % 24)} h`;
 }
 
+/**
+ * An amount of money, as `1,234.50 USD`; of a small one two digits that count.
+ * @param {number} value
+ * @param {string} currency
+ */
+export function money(value, currency) {
+  const digits = value > 0 && value < 0.01 ? { maximumSignificantDigits: 2 } : { minimumFractionDigits: 2, maximumFractionDigits: 2 };
+  return `${value.toLocaleString("en", digits)} ${currency}`;
+}
+
 /** @param {number} value */
 const two = (value) => String(value).padStart(2, "0");
 

@@ -61,7 +61,7 @@ function Content({ name, digest }) {
 }
 
 /** @param {any} content */
-function columns({ columns, classes, shards, lineage, changed }) {
+function columns({ columns, classes, shards, views, lineage, changed }) {
   const rows = Object.entries(changed?.splits ?? {}).map(([split, [before, now]]) => `${split} ${before} → ${now}`);
   return html`<${Section} title="Columns" count=${columns.length}>
     <${Facts} pairs=${[
@@ -77,6 +77,28 @@ function columns({ columns, classes, shards, lineage, changed }) {
         <tbody>${columns.map(
           (/** @type {any} */ each) => html`<tr key=${each.name}>
             <th scope="row">${each.name}</th><td><code>${each.type}</code></td><td class="right">${each.nulls}</td><td class="right">${bound(each.min)}</td><td class="right">${bound(each.max)}</td>
+          </tr>`,
+        )}</tbody>
+      </table>
+    </div>
+  <//>
+  ${views.length > 0 && html`<${Features} views=${views} />`}`;
+}
+
+/**
+ * What was joined to the labels.
+ * @param {{views: any[]}} props
+ */
+function Features({ views }) {
+  return html`<${Section} title="Features" count=${views.length}>
+    <div class="scroll" tabindex="0" role="region" aria-label="Features">
+      <table>
+        <thead><tr><th scope="col">View</th><th scope="col">Columns</th><th scope="col">Days looked at</th><th scope="col" class="right">Their rows</th></tr></thead>
+        <tbody>${views.map(
+          (each) => html`<tr key=${each.view}>
+            <th scope="row">${each.view}</th>
+            <td>${each.columns.map((/** @type {any} */ column) => (column.name === column.feature ? column.name : `${column.feature} as ${column.name}`)).join(", ")}</td>
+            <td>${each.days ? html`${each.days} <span class="muted">${each.first} to ${each.last}</span>` : "none"}</td><td class="right">${each.rows}</td>
           </tr>`,
         )}</tbody>
       </table>

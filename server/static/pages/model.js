@@ -28,6 +28,7 @@ function Found({ model, look }) {
     <div class="page-top">
       <h1>${model.model}</h1>
       ${champion ? html`<${Badge} status="champion" /> <span>${champion.version}</span>` : html`<span class="muted">has no champion</span>`}
+      ${may("write") && html`<${Rollback} model=${model.model} champion=${champion} look=${look} />`}
     </div>
     ${!champion && html`<p class="notice">No version is in use. Promote one here, or let the next winner that passes its gates become the champion.</p>`}
     ${model.description && html`<p>${model.description}</p>`}
@@ -54,6 +55,7 @@ function Found({ model, look }) {
       </div>
     <//>
     ${chosen && html`<${Origin} key=${chosen.version} version=${chosen} />`}
+    <${History} model=${model.model} />
   `;
 }
 
@@ -63,38 +65,111 @@ const aliases = (model, version) => Object.keys(model.aliases).filter((name) => 
 /** @param {any} version */
 const runAddress = (version) => `/runs/${encodeURIComponent(version.project)}/${encodeURIComponent(version.run)}`;
 
+/** What may be done to a version: the words of its button and its dialog. @param {any} version @param {any} champion */
+function changes(version, champion) {
+  const named = `${version.model} ${version.version}`;
+  const replaced = champion ? ` ${champion.version}, the champion until now, is archived; a rollback takes it back.` : "";
+  const promote = {
+    does: "Promote",
+    title: `Promote ${named}?`,
+    text: `It becomes the champion, if its gates and people let it: what asks for the champion of ${version.model} gets it from now on.${replaced}`,
+    forces: true,
+  };
+  const approve = { does: "Approve", title: `Approve ${named}?`, text: "It is written down in your name, with the reason, for good.", why: true };
+  const reject = { does: "Reject", title: `Reject ${named}?`, text: "It is not promoted, unless by force, until you approve it.", why: true };
+  const archive = {
+    does: "Archive",
+    title: `Archive ${named}?`,
+    danger: version.stage === "champion",
+    text:
+      version.stage === "champion"
+        ? `${version.model} then has no champion, and what asks for it gets an error, until you promote another version or the next winner passes its gates.`
+        : "It is taken out of use. It can be promoted later all the same.",
+  };
+  return {
+    ...(version.stage !== "champion" ? { promote } : {}),
+    ...(version.stage === "staging" ? { approve, reject } : {}),
+    ...(version.stage !== "archived" ? { archive } : {}),
+  };
+}
+
 /** @param {{version: any, champion: any, look: () => Promise<void>}} props */
 function Change({ version, champion, look }) {
   const asking = useSignal("");
   const path = `/models/${encodeURIComponent(version.model)}/versions/${version.version}`;
-  const close = () => (asking.value = "");
-  const named = `${version.model} ${version.version}`;
-  const back = version.stage === "archived";
-  const promote = back ? "Roll back to it" : "Promote";
+  /** @type {Record<string, any>} */
+  const possible = changes(version, champion);
+  const asked = possible[asking.value];
+  return html`<span class="row-actions">
+    ${Object.entries(possible).map(
+      ([name, { does }]) => html`<button key=${name} type="button" class="small" aria-label=${`${does}: ${version.model} ${version.version}`}
+        onClick=${() => (asking.value = name)}>${does}</button>`,
+    )}
+    ${asked && html`<${Decide} key=${asking.value} asked=${asked} path=${`${path}/${asking.value}`} look=${look} onClose=${() => (asking.value = "")} />`}
+  </span>`;
+}
+
+/** Back to the champion before. @param {{model: string, champion: any, look: () => Promise<void>}} props */
+function Rollback({ model, champion, look }) {
+  const asking = useSignal(false);
+  const asked = {
+    does: "Roll back",
+    title: `Roll ${model} back?`,
+    text: `The champion before ${champion ? champion.version : "the last one"} becomes the champion again, without asking its gates. Once more, and it goes back one more.`,
+  };
+  return html`<button type="button" class="small" aria-label=${`Roll back: ${model}`} onClick=${() => (asking.value = true)}>Roll back</button>
+    ${asking.value && html`<${Decide} asked=${asked} path=${`/models/${encodeURIComponent(model)}/rollback`} look=${look} onClose=${() => (asking.value = false)} />`}`;
+}
+
+/**
+ * Asks, with the reason that is written down.
+ * @param {{asked: {does: string, title: string, text: string, danger?: boolean, why?: boolean, forces?: boolean}, path: string, look: () => Promise<void>, onClose: () => void}} props
+ *   why: a reason is needed; forces: it may be done although something is against it
+ */
+function Decide({ asked, path, look, onClose }) {
+  const note = useSignal("");
+  const force = useSignal(false);
   /** @param {import("../lib/api.js").Send} send */
   const act = async (send) => {
-    await send(`${path}/${asking.value}`);
+    const why = note.value.trim() || null;
+    await send(path, asked.forces ? { note: why, force: force.value } : { note: why });
     await look();
   };
-  const replaced = champion ? ` ${champion.version}, the champion until now, is archived and can be taken back the same way.` : "";
-  return html`<span class="row-actions">
-    ${version.stage !== "champion" && html`<button type="button" class="small" aria-label=${`${promote}: ${named}`} onClick=${() => (asking.value = "promote")}>${promote}</button>`}
-    ${version.stage !== "archived" && html`<button type="button" class="small" aria-label=${`Archive: ${named}`} onClick=${() => (asking.value = "archive")}>Archive</button>`}
+  return html`<${Confirm} title=${asked.title} does=${asked.does} danger=${asked.danger ?? false} act=${act} onClose=${onClose} text=${asked.text}>
+    <label>Why <textarea rows="2" maxlength="10000" required=${asked.why || force.value} value=${note.value}
+        onInput=${(/** @type {any} */ event) => (note.value = event.currentTarget.value)}></textarea>
+    </label>
     ${
-      asking.value === "promote" &&
-      html`<${Confirm} title=${back ? `Roll back to ${named}?` : `Promote ${named}?`} does=${back ? "Roll back" : "Promote"} act=${act} onClose=${close}
-        text=${`It becomes the champion: what asks for the champion of ${version.model} gets it from now on.${replaced}`} />`
+      asked.forces &&
+      html`<label><input type="checkbox" checked=${force.value} onChange=${(/** @type {any} */ event) => (force.value = event.currentTarget.checked)} />
+        ${" "}although a gate, a newer champion or somebody holds it back; this is written down</label>`
     }
-    ${
-      asking.value === "archive" &&
-      html`<${Confirm} title=${`Archive ${named}?`} does="Archive" danger=${version.stage === "champion"} act=${act} onClose=${close}
-        text=${
-          version.stage === "champion"
-            ? `${version.model} then has no champion, and what asks for it gets an error, until you promote another version or the next winner passes its gates.`
-            : "It is taken out of use. It can be promoted later all the same."
-        } />`
-    }
-  </span>`;
+  <//>`;
+}
+
+const MOST_EVENTS = 1000; // that one answer of the server has
+
+/** Who decided what, when and why; at first only the newest events. @param {{model: string}} props */
+function History({ model }) {
+  const all = useSignal(false);
+  const watched = useWatched(`/models/${encodeURIComponent(model)}/history${all.value ? `?limit=${MOST_EVENTS}` : ""}`, { every: 5000 });
+  return html`<${Section} title="History" aside=${html`<span class="muted">kept for good</span>`}>
+    <${Loaded} watched=${watched} part=${true}>${(/** @type {any} */ data) => html`
+      <div class="scroll" tabindex="0" role="region" aria-label="History, the newest first">
+        <table>
+          <thead><tr><th scope="col">When</th><th scope="col">Who</th><th scope="col">What</th><th scope="col">Why</th></tr></thead>
+          <tbody>${[...data.events].reverse().map(
+            (/** @type {any} */ event) => html`<tr key=${event.id}><td><${Moment} at=${event.at} /></td><td>${event.actor}</td><td>${event.told}</td><td>${event.note ?? NONE}</td></tr>`,
+          )}</tbody>
+        </table>
+      </div>
+      ${
+        data.earlier !== null &&
+        (all.value
+          ? html`<p class="muted">What is older: <code>halving models show ${model}</code></p>`
+          : html`<p><button type="button" onClick=${() => (all.value = true)}>Show earlier events</button></p>`)
+      }`}<//>
+  <//>`;
 }
 
 /** @param {{version: any}} props */
@@ -155,11 +230,15 @@ function Lineage({ version }) {
 
 /** @param {{version: any}} props */
 function Gates({ version }) {
-  const watched = useWatched(`/reports/${encodeURIComponent(version.sweep)}/gates`, { every: 0 });
-  return html`<${Section} title="Gates" aside=${html`<span class="muted">judged by its report</span>`}>
-    <${Loaded} watched=${watched} part=${true}>${(/** @type {any} */ data) => html`<ul class="gates">
-      ${data.gates.map((/** @type {any} */ gate) => html`<li key=${gate.name}><${Badge} status=${gate.passed ? "passed" : "failed"} /><div><b>${gate.name.replaceAll("_", " ")}</b><br /><span class="muted">${gate.reason}</span></div></li>`)}
-    </ul>`}<//>
+  const against = version.judged_against ? `against ${version.judged_against}` : "there was no champion";
+  return html`<${Section} title="Gates" aside=${html`<span class="muted">${version.gates.length ? against : ""}</span>`}>
+    ${
+      version.gates.length
+        ? html`<ul class="gates">
+      ${version.gates.map((/** @type {any} */ gate) => html`<li key=${gate.name + gate.about}><${Badge} status=${gate.outcome === "pass" ? "passed" : gate.outcome === "fail" ? "failed" : "held"} title=${gate.outcome} /><div><b>${gate.name.replaceAll("_", " ")}</b><br /><span class="muted">${gate.reason}</span></div></li>`)}
+    </ul>`
+        : html`<p class="muted">It was registered before verdicts were kept.</p>`
+    }
   <//>`;
 }
 

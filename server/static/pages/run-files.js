@@ -14,6 +14,9 @@ const LINES = new Set(["table", "text"]); // what is read above its link, since 
  */
 export const blob = (id, digest) => `/api/v1/blobs/${digest}?run=${encodeURIComponent(id)}`;
 
+/** Where a checkpoint is one file. @param {string} id @param {string} digest */
+export const checkpoint = (id, digest) => `/api/v1/checkpoints/${digest}?run=${encodeURIComponent(id)}`;
+
 /** @param {{run: any, id: string}} props */
 export function Media({ run, id }) {
   const all = useSignal(false);

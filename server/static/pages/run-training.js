@@ -4,10 +4,10 @@ import { useEffect, useMemo } from "preact/hooks";
 import { Moment, Section } from "../components/bits.js";
 import { Confirm } from "../components/dialog.js";
 import { Watched, may } from "../lib/api.js";
-import { counted, number, shortDigest } from "../lib/format.js";
+import { counted, number, sentence, shortDigest } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
-import { blob } from "./run-files.js";
+import { checkpoint } from "./run-files.js";
 
 /** The platform's runs are named like digits-7f3a.0000; all others are a script's own. */
 const TRIAL = /.-[0-9a-f]+\.\d{4,}$/;
@@ -35,8 +35,18 @@ export function useTraining(project, run) {
   return watched;
 }
 
-/** Why a run does not train now, or how it ended, where its record does not say so. @param {{training: any}} props */
+/** Why a run does not train now, or how it ended, where its record does not say so; what keeps it from computing. @param {{training: any}} props */
 export function Standing({ training }) {
+  const { error, time_spent: spent } = training;
+  return html`
+    <${Ended} training=${training} />
+    ${error?.includes("\n") && html`<details class="notice"><summary>The last error in full</summary><pre class="patch" tabindex="0">${error}</pre></details>`}
+    ${spent?.warning && html`<p class="notice">${sentence(spent.warning)}</p>`}
+  `;
+}
+
+/** @param {{training: any}} props */
+function Ended({ training }) {
   const { status, waiting, error, attempts } = training;
   if (status === "canceling") return html`<p class="notice">Being canceled: it saves a checkpoint and ends within seconds.</p>`;
   if (status === "canceled") return html`<p class="notice">${attempts.length ? "Canceled. A new run can go on from its checkpoints." : "Canceled before it began."}</p>`;
@@ -81,7 +91,7 @@ export function Checkpoints({ run, training }) {
           (each, index) => html`<tr key=${`${each.attempt}-${each.epoch}-${each.digest}`}>
             <th scope="row" class="right">${each.epoch}</th><td class="right">${each.attempt}</td>
             ${metrics.map((name) => html`<td key=${name} class="right">${number(each.reported?.[name])}</td>`)}
-            <td><${Moment} at=${each.time} /></td><td class="mono"><a href=${blob(run.id, each.digest)} download title=${each.digest}>${shortDigest(each.digest)}</a></td>
+            <td><${Moment} at=${each.time} /></td><td class="mono"><a href=${checkpoint(run.id, each.digest)} download title=${each.digest}>${shortDigest(each.digest)}</a></td>
             ${restorable && html`<td class="right">${newest.findIndex((other) => other.epoch === each.epoch) === index && html`<button type="button" class="small" aria-label=${`Go on from it: epoch ${each.epoch}`} onClick=${() => (chosen.value = each.epoch)}>Go on from it</button>`}</td>`}
           </tr>`,
         )}</tbody>

@@ -5,6 +5,7 @@ import { session, useWatched } from "../lib/api.js";
 import { NONE, counted, duration, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { Artifacts, Media } from "./run-files.js";
+import { Lifecycle, LifecycleNotice } from "./run-lifecycle.js";
 import { Metrics } from "./run-metrics.js";
 import { Attempts, Code, Environment, Files, Params } from "./run-record.js";
 import { Cancel, Checkpoints, Standing, useTraining } from "./run-training.js";
@@ -78,11 +79,13 @@ function Found({ run, training, look }) {
       <${Badge} status=${run.status} />
       <div class="actions">
         ${training && html`<${Cancel} training=${training} look=${look} />`}
-        <a class="button" href=${`/?filter=${encodeURIComponent(`run = '${run.run}'`)}`}>Open in Compare</a>
+        <a class="button" href=${`/?filter=${encodeURIComponent(`run = '${run.run}'${run.lifecycle === "active" ? "" : ` and lifecycle = ${run.lifecycle}`}`)}`}>Open in Compare</a>
         ${sweep && html`<${DagsterLink} base=${session.value?.dagster_url} asset="trial" partition=${run.run} />`}
+        <${Lifecycle} run=${run} look=${look} />
         ${run.parent.dagster_run && session.value?.dagster_url && html`<a class="button" target="_blank" rel="noopener" href=${`${session.value.dagster_url.replace(/\/$/, "")}/runs/${run.parent.dagster_run}`}>Its job ↗</a>`}
       </div>
     </div>
+    <${LifecycleNotice} run=${run} />
     ${training && html`<${Standing} training=${training} />`}
     ${run.unavailable && html`<p class="notice">${sentence(run.unavailable)}${recorded && " What follows is from the run's own files."}</p>`}
     ${run.status === "unfinished" && html`<p class="notice">No end is recorded and no process trains it. On the machine that did, this saves the points that are still there: <${Copy} text="halving recover" /></p>`}

@@ -6,13 +6,13 @@ import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, number, sentence, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, money, number, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { query, setQuery } from "../lib/url-state.js";
 import { standing } from "./sweeps.js";
 
-const OVER = ["finished", "rejected", "failed", "canceled"];
+const OVER = ["finished", "rejected", "held", "failed", "canceled"];
 const FIRST = 100;
 
 /** What can be done to a sweep: when, and what is asked before. */
@@ -32,6 +32,8 @@ const CONTROLS = /** @type {{does: string, label: string, danger?: boolean, when
     text: "The search ends now, and the best trial so far is evaluated. It cannot go on once its last trials have ended.",
   },
 ]);
+
+const LEFT_OUT = " What has not begun of the final training is left out, and without one complete seed nothing is promoted.";
 
 /** @param {{id: string}} props */
 export default function Sweep({ id }) {
@@ -88,14 +90,18 @@ function Found({ sweep, look }) {
       <div><dt>Epochs trained</dt><dd>${sweep.epochs_trained}<small>of ${sweep.epochs_full} without early stopping</small></dd></div>
       <div><dt>Saved</dt><dd>${Math.round(100 * sweep.saved)} %<small>${saved(sweep)}</small></dd></div>
       <div><dt>Training time</dt><dd>${duration(sweep.seconds)}<small>${sweep.gpu_seconds ? `${duration(sweep.gpu_seconds)} of GPU` : "no GPU asked for"}</small></dd></div>
+      <div><dt>Cost</dt><dd title=${sweep.cost.text}>${money(sweep.cost.cost, sweep.cost.currency)}<small>${spared(sweep.cost)}</small></dd></div>
     </dl>
     <${Section} title="Rung ladder"><${Ladder} rungs=${sweep.rungs} running=${running(sweep)} searching=${searching} /><//>
     <${Progress} sweep=${sweep} />
+    <${Final} sweep=${sweep} />
     <${Trials} sweep=${sweep} />
     <div class="columns">
       <${Section} title="What was launched">
         <${Facts} pairs=${[
           ["launched", html`<${Moment} at=${sweep.created_at} />`],
+          ["project", html`<a href=${`/?filter=${encodeURIComponent(`project = '${sweep.project}'`)}`}>${sweep.project}</a>`],
+          ["priority", sweep.priority || null],
           ["ended", sweep.finished_at && html`<${Moment} at=${sweep.finished_at} />`],
           ["objective", `${sweep.direction} ${sweep.objective}`],
           ["strategy", Object.keys(sweep.spec.strategy).join(", ")],
@@ -117,9 +123,12 @@ function Said({ sweep }) {
   const model = sweep.model;
   if (sweep.status === "searching" && sweep.control === "pause") return html`<p class="notice">Paused: no trial starts until it is resumed.</p>`;
   if (sweep.status === "searching" && sweep.control === "stop") return html`<p class="notice">Being stopped: its last trials end now, then its best trial is evaluated.</p>`;
+  if (sweep.status === "searching" && sweep.held_back) return html`<p class="notice">Waiting: ${sweep.held_back}</p>`;
   if (sweep.status === "searching" && sweep.problem) return html`<p class="notice">${sentence(sweep.problem)}</p>`;
+  if (sweep.status === "searching" && sweep.final.length) return html`<p>The search is over; trial ${sweep.standings[0].trial} is trained again from scratch with ${counted(sweep.final_seeds, "seed")}, and the median one is then evaluated.</p>`;
   if (sweep.status === "evaluating") return html`<p>The search is over; its winner is being evaluated on the test split.</p>`;
   if (sweep.status === "rejected") return html`<p class="notice">The winner did not pass its gates, so nothing was promoted. The report says which and why.</p>`;
+  if (sweep.status === "held") return html`<p class="notice">Promotion is held back: the test split is too small to say whether the winner passes its gates. The report says how many rows would settle it.</p>`;
   if (model) {
     const scores = Object.entries(model.metrics).map(([name, value]) => `${name} ${number(value)}`).join(", ");
     return html`<p>Its winner is <a href=${`/models/${encodeURIComponent(model.model)}?version=${model.version}`}>${model.model} ${model.version}</a> <${Badge} status=${model.stage} />${scores && html`, on the test split ${scores}`}.</p>`;
@@ -137,10 +146,10 @@ function Controls({ sweep, look }) {
   useShortcuts([{ keys: "p", does: "pause or resume the sweep", run: () => (asking.value = sweep.control === "run" ? "pause" : "resume") }], [sweep.control]);
   return html`
     ${CONTROLS.filter((each) => each.when(sweep)).map((each) => html`<button key=${each.does} type="button" onClick=${() => (asking.value = each.does)}>${each.label}</button>`)}
-    <button type="button" onClick=${() => ((most.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>
+    ${!sweep.final.length && html`<button type="button" onClick=${() => ((most.value = 2 * sweep.planned), (asking.value = "extend"))}>Extend</button>`}
     ${
       asked &&
-      html`<${Confirm} title=${`${asked.label} ${sweep.id}?`} text=${asked.text} does=${asked.label} danger=${asked.danger}
+      html`<${Confirm} title=${`${asked.label} ${sweep.id}?`} text=${asked.text + (asked.does === "stop" && sweep.final_seeds ? LEFT_OUT : "")} does=${asked.label} danger=${asked.danger}
         act=${async (/** @type {import("../lib/api.js").Send} */ send) => (await send(`${path}/${asked.does}`), await look())} onClose=${close} />`
     }
     ${
@@ -163,6 +172,44 @@ function Progress({ sweep }) {
   <//>`;
 }
 
+/** The winner's params trained again, seed by seed. @param {{sweep: any}} props */
+function Final({ sweep }) {
+  if (!sweep.final_seeds) return null;
+  const complete = sweep.final.filter((/** @type {any} */ each) => each.status === "completed").length;
+  const scores = sweep.final_scores;
+  const metrics = Object.keys(scores?.mean ?? {});
+  const of = new Map((scores?.seeds ?? []).map((/** @type {any} */ seed) => [seed.key, seed.metrics]));
+  const reasons = sweep.final.some((/** @type {any} */ each) => each.error);
+  const spread = (/** @type {string} */ name) => `${number(scores.mean[name])}${typeof scores.std[name] === "number" ? ` ± ${number(scores.std[name], 2)}` : ""}`;
+  const none = sweep.status === "searching" ? "It begins when the search has no more to do." : "It has not begun.";
+  return html`<${Section} title="Final training" aside=${html`<span class="muted">${complete} of ${counted(sweep.final_seeds, "seed")} complete, on ${sweep.spec.final.on.join(" and ")}</span>`}>
+    ${
+      sweep.final.length
+        ? html`<div class="scroll" tabindex="0" role="region" aria-label="Final training"><table>
+        <thead><tr>
+          <th scope="col">Trial</th><th scope="col" class="right">Seed</th><th scope="col">Status</th>
+          ${metrics.map((name) => html`<th key=${name} scope="col" class="right">test ${name}</th>`)}
+          <th scope="col" class="right">Epochs</th><th scope="col" class="right">Time</th>${reasons && html`<th scope="col">Its last error</th>`}
+        </tr></thead>
+        <tbody>
+          ${sweep.final.map(
+            (/** @type {any} */ each) => html`<tr key=${each.key}>
+            <th scope="row"><a href=${run(sweep, each.key)}>${each.key}</a></th>
+            <td class="right">${each.seed + 1}</td>
+            <td><${Badge} status=${each.status} />${each.key === scores?.promotable && html` <strong>the median</strong>`}</td>
+            ${metrics.map((name) => html`<td key=${name} class="right">${number(of.get(each.key)?.[name])}</td>`)}
+            <td class="right">${each.epochs ?? NONE}</td>
+            <td class="right">${duration(each.seconds)}</td>
+            ${reasons && html`<td class="wrap muted">${each.error?.trim().split("\n").at(-1) ?? ""}</td>`}
+          </tr>`,
+          )}
+          ${metrics.length > 0 && html`<tr><td colspan="3">mean ± standard deviation</td>${metrics.map((name) => html`<td key=${name} class="right">${spread(name)}</td>`)}<td></td><td></td>${reasons && html`<td></td>`}</tr>`}
+        </tbody></table></div>`
+        : html`<p class="muted">${none}</p>`
+    }
+  <//>`;
+}
+
 const status = computed(() => query.value.get("status") ?? "");
 const all = computed(() => query.value.get("trials") === "all");
 
@@ -170,8 +217,9 @@ const all = computed(() => query.value.get("trials") === "all");
 function Trials({ sweep }) {
   const rank = new Map(sweep.standings.map((/** @type {any} */ each, /** @type {number} */ index) => [each.trial, index + 1]));
   const place = (/** @type {any} */ trial) => rank.get(trial.number) ?? Infinity;
-  const statuses = [...new Set(sweep.trials.map((/** @type {any} */ trial) => became(trial, sweep)))].sort();
-  const chosen = sweep.trials.filter((/** @type {any} */ trial) => !status.value || became(trial, sweep) === status.value);
+  const searched = sweep.trials.filter((/** @type {any} */ trial) => trial.final === null);
+  const statuses = [...new Set(searched.map((/** @type {any} */ trial) => became(trial, sweep)))].sort();
+  const chosen = searched.filter((/** @type {any} */ trial) => !status.value || became(trial, sweep) === status.value);
   chosen.sort((/** @type {any} */ one, /** @type {any} */ other) => (place(one) === place(other) ? one.number - other.number : place(one) - place(other)));
   const rows = ordered(chosen, (trial, by) => valueOf(trial, by, sweep, rank));
   const listed = all.value ? rows : rows.slice(0, FIRST);
@@ -245,16 +293,19 @@ const became = (trial, sweep) => (trial.status === "paused" && sweep.status !== 
  * @param {any} sweep
  * @param {string} key
  */
-const run = (sweep, key) => `/runs/${encodeURIComponent(sweep.name)}/${encodeURIComponent(key)}`;
+const run = (sweep, key) => `/runs/${encodeURIComponent(sweep.project)}/${encodeURIComponent(key)}`;
 
 /** @param {any} sweep */
-const started = (sweep) => sweep.trials.filter((/** @type {any} */ trial) => trial.status !== "suggested").length;
+const started = (sweep) => sweep.trials.filter((/** @type {any} */ trial) => trial.status !== "suggested" && trial.final === null).length;
 
 /** @param {any} sweep */
 function saved(sweep) {
   if (sweep.gpu_seconds_saved) return `${duration(sweep.gpu_seconds_saved)} of GPU by early stopping`;
   return sweep.seconds_saved ? `${duration(sweep.seconds_saved)} by early stopping` : "by early stopping";
 }
+
+/** @param {any} cost */
+const spared = (cost) => (cost.saved ? `${money(cost.saved, cost.currency)} saved by early stopping` : `prices of ${cost.prices_of}`);
 
 /**
  * How many trials are on their way to each rung now.

@@ -50,7 +50,7 @@ function Line({ study }) {
   return html`<tr>
     <th scope="row"><a href=${`/sweeps/${study.id}`}>${study.id}</a></th>
     <td><${Badge} status=${standing(study)} /></td>
-    <td>${study.waiting ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>` : html`<${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} />`}</td>
+    <td>${study.waiting && study.status !== "searching" ? html`<span class="muted">${study.status === "canceled" ? "canceled" : study.waiting}</span>` : html`<${Progress} counts=${study.counts} planned=${study.trials} searching=${study.status === "searching"} />${study.waiting && html`<span class="muted">${study.waiting}</span>`}`}</td>
     <td>${study.problem ? html`<span class="muted" title=${study.problem}>its spec cannot be read</span>` : html`<span class="muted">${study.direction}</span> ${study.objective}`}</td>
     <td class="right strong">${number(study.best)}</td>
     <td class="right"><${Moment} at=${study.created_at} /></td>

@@ -118,17 +118,14 @@ class Installation:
 
     def graphql(self, query: str, variables: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the webserver, through the API server: it needs no address of the webserver's that is seen from here."""
-        path = f"/api/v1/namespaces/{self.namespace}/services/webserver:http/proxy/graphql"
-        answer = self.core.api_client.call_api(
-            path,
-            "POST",
-            header_params={"Content-Type": "application/json", "Accept": "application/json"},
-            body={"query": query, "variables": variables or {}},
-            response_types_map={200: "object"},
-            auth_settings=["BearerToken"],
-            _return_http_data_only=True,
-            _request_timeout=120,
-        )
+        body = {"query": query, "variables": variables or {}}
+        try:
+            answer = self._ask(body)
+        except kubernetes.client.ApiException as error:
+            # The webserver closes a connection that rests for 5 s, perhaps in the moment in which it is used again: nothing was read then.
+            if "use of closed network connection" not in str(error.body):
+                raise
+            answer = self._ask(body)
         if answer.get("errors"):
             raise RuntimeError(f"the webserver refused: {json.dumps(answer['errors'])[:4000]}")
         return answer["data"]
@@ -286,11 +283,25 @@ class Installation:
         for name, entries in {"halving-database": database, "halving-store": store}.items():
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": entries}
             self.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+        self.image.prepare()
         self._write({"concurrency": 4, "gpu_types": KINDS_OF_GPU})
         self.kubectl("apply", "-k", str(self._folder / "overlay"))
         for name in ("code-location", "webserver", "daemon"):
             self.wait_until_ready(name)
         self.wait_until_served()
+
+    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer: dict[str, Any] = self.core.api_client.call_api(
+            f"/api/v1/namespaces/{self.namespace}/services/webserver:http/proxy/graphql",
+            "POST",
+            header_params={"Content-Type": "application/json", "Accept": "application/json"},
+            body=body,
+            response_types_map={200: "object"},
+            auth_settings=["BearerToken"],
+            _return_http_data_only=True,
+            _request_timeout=120,
+        )
+        return answer
 
     def _launch(self, params: dict[str, Any]) -> dict[str, Any] | None:
         """The answer; None where the webserver took a connection from before Postgres was unavailable, which it finds out by taking it."""

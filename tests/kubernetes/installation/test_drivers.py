@@ -1,6 +1,7 @@
 """Sweeps on the cluster by both drivers: more trials than GPUs, and no two trials that run at a time on the same one."""
 
 import dagster as dg
+import pytest
 
 from resources.catalog.models import versions_of
 from tests.kubernetes.installation.harness import Installation
@@ -9,6 +10,7 @@ from tests.kubernetes.installation.specs import assert_exclusive, assert_nothing
 GPUS = 4
 
 
+@pytest.mark.usefixtures("gpus")
 def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_trial(installation: Installation) -> None:
     # One pod more than there are GPUs waits for its turn, and the other driver's pods want the same ones.
     by_sensors = digits(name="digits-by-sensors", concurrency=GPUS + 1)
@@ -43,6 +45,14 @@ def test_the_digits_sweep_runs_by_both_drivers_at_a_time_with_a_gpu_for_each_tri
     sweep = sweeps["digits-in-one-job"]
     assert len(pods_of(installation.backend, sweep)) <= 2
     assert installation.instance.get_run_by_id(job).tags["halving/sweep"] == sweep
+
+    # What a worker's pod has trained is trained again in a pod of the platform's image, which is its code: it has no commit.
+    installation.wait_for_run(installation.submit("rerun", {"ops": {"train_again": {"config": {"run": f"{sweep}.0000"}}}}))
+    again = dg.AssetRecordsFilter(asset_key=dg.AssetKey("trial"), asset_partitions=[f"{sweep}.0000"])
+    (observed,) = installation.instance.fetch_observations(again, limit=1).records  # the newest
+    assert observed.asset_observation.metadata["rerun"].value == "identical"
+    # Deleted before the verdict was observed; a busy node takes up to the grace period to end what is in it.
+    installation.wait_for(lambda: not installation.pods("halving/pod=rerun", phase="Running"), "the end of the rerun's pod")
 
 
 def test_trials_in_an_image_of_their_own_run_by_both_drivers_in_pods_without_rights(installation: Installation) -> None:

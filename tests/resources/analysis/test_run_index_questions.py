@@ -5,19 +5,19 @@ import time
 
 import numpy as np
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import insert, text, update
 
 from halving import InvalidInput
 from halving.cli.output import moment
 from halving.query.run_filter import InvalidFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from halving.store.json_files import to_json
-from resources.analysis.run_index import Refresher, select_page
+from resources.analysis.run_index import Refresher, leading, select, select_names, select_page
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.reading import reading
 from resources.backend import Backend
-from resources.catalog import Catalog, RunNameRow
+from resources.catalog import Catalog, RunNameRow, RunRow
 from tests.indexed_runs import add_record, add_run
 
 
@@ -111,3 +111,67 @@ def test_more_names_than_a_database_joins_are_refused_with_their_place(catalog: 
     assert asked[raised.value.column - 1 :].startswith("params.p50 ")
     with catalog.read() as session:
         assert select_page(session, parse_filter(" and ".join(f"params.p{number} = 1" for number in range(50)))).total == 0
+
+
+QUESTIONS = {
+    "order by metrics.loss": 8,
+    "order by metrics.loss desc": 8,
+    "order by max(metrics.loss) desc, params.lr": 8,
+    "params.lr <= 0": 7,
+    "params.lr <= 0 order by metrics.loss": 7,
+    "params.lr between -5 and 0 and status = finished order by metrics.loss desc, params.lr desc": 6,
+    "params.lr = 0 or params.name like 'r%' order by params.name desc": 7,
+    "metrics.loss >= 1 order by tags.nobody, status, metrics.loss": 5,
+    "params.lr is null order by metrics.loss": 1,
+    "status = nobody order by metrics.loss": 0,
+    "metrics.loss >= 0 order by metrics.loss": 6,
+    "params.name like 'r%' and not params.lr > -2 order by max(metrics.loss) desc": 5,
+    "params.lr <= 0 order by params.nobody, metrics.loss": 7,
+    "lifecycle = deleted order by metrics.loss": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("many", "leads"),  # runs that count as many: Postgres is then told how to join them; and the most that a page's are looked for among
+    [(1, 5_000), (5_000, 5_000), (1, 3)],
+)
+def test_a_page_is_the_beginning_of_the_whole_order(
+    either_backend: Backend, many: int, leads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "_MANY", many)
+    monkeypatch.setattr(select, "MOST_LEADING", leads)
+    store, catalog = either_backend.store, either_backend.catalog
+    for number, loss in enumerate([1.0, 2.0, 2.0, float("nan"), 0.5, float("inf"), 2.0]):
+        add_record(store, f"r{number}", {"lr": -number, "name": f"r{number % 3}"}, loss=loss)
+    add_record(store, "without", {})
+    for run in ("archived", "deleted"):
+        add_record(store, run, {"lr": -1, "name": "r"}, loss=1.0)
+    Refresher(store, catalog).refresh()
+    with catalog.write() as session:
+        session.execute(update(RunRow).where(RunRow.run.in_(["archived", "deleted"])).values(lifecycle=RunRow.run))
+    for question, total in QUESTIONS.items():
+        with reading(catalog) as session:
+            every = [run for _, run in select_names(session, parse_filter(question))]
+            assert len(every) == total, question
+            for limit in range(1, 9):
+                for offset in (0, 2, 7):
+                    page = select_page(session, parse_filter(question), limit=limit, offset=offset)
+                    assert ([row["run"] for row in page.runs], page.total) == (every[offset : offset + limit], total), question
+            three = select_page(session, parse_filter(f"{question} limit 3"), limit=5, offset=1)
+            assert ([row["run"] for row in three.runs], three.total) == (every[1:3], min(total, 3)), question
+
+
+def test_a_page_is_the_beginning_of_the_whole_order_where_more_runs_are_equal_than_are_looked_at(
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "_MANY", 1)
+    monkeypatch.setattr(leading, "_MOST_TIES", 2)
+    store, catalog = either_backend.store, either_backend.catalog
+    for number in range(6):
+        add_record(store, f"r{number}", {"lr": number}, loss=float(number >= 5))
+    Refresher(store, catalog).refresh()
+    question = "params.lr >= 0 order by metrics.loss, params.lr desc"
+    with reading(catalog) as session:
+        for limit in range(1, 7):
+            page = select_page(session, parse_filter(question), limit=limit)
+            assert ([row["run"] for row in page.runs], page.total) == (["r4", "r3", "r2", "r1", "r0", "r5"][:limit], 6)

@@ -1,8 +1,10 @@
 """The catalog's schema and transactions."""
 
+import json
 import secrets
 import sqlite3
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +14,20 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect, text
+from pydantic import TypeAdapter
+from sqlalchemy import JSON, bindparam, inspect, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from halving import InvalidInput, NotFound
+from halving.errors import AlreadyExists
 from resources.catalog import Base, Catalog, masked, retry, utcnow
+from resources.catalog.catalog import newest_revision
 from resources.catalog.models import models_of, versions_of
 from resources.catalog.retry import is_transient
+from resources.registry.events import events_of
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.gates import Gates, default_gates
 from tests.backends import snapshot_row
 from tests.postgres import Postgres
 
@@ -33,6 +42,70 @@ def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: s
             context = MigrationContext.configure(connection, opts={"compare_type": True})
             assert compare_metadata(context, Base.metadata) == []
         assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
+
+
+def test_the_newest_revision_is_alembics_head() -> None:
+    assert newest_revision() == REVISIONS[0]
+
+
+def test_an_upgrade_makes_a_list_of_what_was_the_one_gate(any_catalog: str, catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    command.downgrade(catalog.alembic(), "0013")
+    olds = [{"metric": "accuracy", "margin": 0.01}, {"margin": 0.0}, {}]
+    with catalog.engine.begin() as connection:
+        for place, old in enumerate(olds):
+            spec = json.dumps({"name": "digits", "gates": old}).replace(":", r"\:")
+            columns = "id, name, spec, spec_digest, snapshot, driver, ordinal, status, revision, created_at"
+            values = f"'s{place}', 'digits', '{spec}', 'd', 'sha256\\:a', 'job', {place}, 'finished', 0, '2026-01-01'"
+            connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({values})"))
+    with closing(Catalog(any_catalog)) as again:
+        with again.read() as session:
+            gates = [again.sweep(session, f"s{place}").spec["gates"] for place in range(len(olds))]
+        assert gates[0] == [{"finite_metrics": {}}, {"lineage": {}}, {"non_inferior": {"metric": "accuracy", "margin": 0.01}}]
+        assert gates[1] == gates[2] == [gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()]
+        assert all(TypeAdapter(Gates).validate_python(each) for each in gates)
+
+
+def test_a_sweep_that_an_upgrade_finds_unfinished_is_resumed_by_the_same_spec(
+    any_catalog: str, catalog: Catalog, small_spec: Callable[..., SweepSpec]
+) -> None:
+    """Its digest is of a version whose spec had fewer fields and other gates."""
+    with catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    spec = small_spec(serving={}, gates=[gate.model_dump(mode="json", exclude_none=True) for gate in default_gates()])
+    opened = open_sweep(catalog, spec, "sha256:a", driver="job", commit=None).id
+    command.downgrade(catalog.alembic(), "0014")
+    fields = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    old = {**{name: value for name, value in fields.items() if name != "serving"}, "gates": {}}
+    with catalog.engine.begin() as connection:
+        update = text("UPDATE sweeps SET spec_digest = 'sha256:old', spec = :spec")
+        connection.execute(update.bindparams(bindparam("spec", old, type_=JSON)))
+    with closing(Catalog(any_catalog)) as again:
+        with pytest.raises(AlreadyExists, match="exists with another spec"):
+            open_sweep(again, small_spec(seed=5), "sha256:a", driver="job", commit=None, sweep=opened)
+        assert open_sweep(again, spec, "sha256:a", driver="job", commit=None, sweep=opened).id == opened
+        assert open_sweep(again, small_spec(seed=5), "sha256:a", driver="job", commit=None).id != opened
+        found = open_sweep(again, spec, "sha256:a", driver="job", commit=None)
+        assert (found.id, found.spec_digest) == (opened, spec.digest)
+
+
+def test_an_upgrade_makes_a_sweeps_name_its_project_and_what_runs_holds_its_gpus(any_catalog: str, catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    command.downgrade(catalog.alembic(), "0016")
+    columns = "id, name, spec, spec_digest, snapshot, driver, ordinal, status, revision, created_at"
+    with catalog.engine.begin() as connection:
+        spec = json.dumps({"resources": {"nodes": 2, "gpus": {"1": 1, "9": 4}}}).replace(":", r"\:")
+        values = f"'s', 'digits', '{spec}', 'd', 'sha256\\:a', 'job', 0, 'searching', 0, '2026-01-01'"
+        connection.execute(text(f"INSERT INTO sweeps ({columns}) VALUES ({values})"))
+        for number, status in enumerate(("paused", "running")):
+            values = f"'s', {number}, '{{}}', '{status}', 0, 1, 1"
+            connection.execute(text(f"INSERT INTO trials (sweep, number, params, status, failures, attempt, seconds) VALUES ({values})"))
+    with closing(Catalog(any_catalog)) as again, again.read() as session:
+        row = again.sweep(session, "s")
+        assert (row.project, row.priority, row.waiting) == ("digits", 0, None)
+        assert [trial.gpus for trial in again.trials(session, "s")] == [0, 8]
 
 
 def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalog: Catalog) -> None:
@@ -57,6 +130,7 @@ def test_an_upgrade_numbers_the_versions_that_there_are(any_catalog: str, catalo
             ("1.10.0", 2, "Production", "digits"),
             ("1.2.0", 3, "Staging", "digits"),
         ]
+        assert [(row.version, row.kind, row.after) for row in events_of(session, "digits")] == [("1.10.0", "promoted", "champion")]
         (model,) = models_of(session)
         assert (model.name, model.newest, model.versions, model.aliases) == ("digits", "1.10.0", 3, {})
 

@@ -27,6 +27,7 @@ from tests.waiting import wait_for
 Spec = Callable[..., SweepSpec]
 
 TRIAL = {"number": 0, "status": "running", "failures": 0, "preemptions": 0, "seconds": 0.5, "revision": 1, "attempt": 1}
+TRIAL |= {"gpus": 8, "asked_back": False}
 PARAMS = {"lr": 1e-3, "name": "naïve 'quoted' %s {}", "layers": [64, None]}
 
 
@@ -44,7 +45,15 @@ def test_what_is_written_is_what_the_tables_say(catalog: Catalog, small_spec: Sp
     sweep, began = opened(catalog, small_spec), utcnow()
     trial = {"sweep": sweep, **TRIAL, "params": PARAMS, "sampler_attrs": None}
     attempt = {"sweep": sweep, "trial": 0, "attempt": 1, "rung": 0, "worker": "w", "started_at": began}
-    ended = {"of_sweep": sweep, "of_trial": 0, "of_attempt": 1, "ended_at": began, "outcome": "fail", "error": "\0" + "x" * 30_000}
+    ended = {
+        "of_sweep": sweep,
+        "of_trial": 0,
+        "of_attempt": 1,
+        "ended_at": began,
+        "outcome": "fail",
+        "error": "\0" + "x" * 30_000,
+        "more_seconds": 2.5,
+    }
     with catalog.write() as session:
         asked = [(statements.ADD_TRIAL, trial), (statements.ADD_ATTEMPT, attempt), (statements.CLOSE_ATTEMPT, ended)]
         asked.append((statements.CHANGED_TRIALS, {"of_sweep": sweep, "since": 0}))

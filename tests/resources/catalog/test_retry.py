@@ -1,6 +1,7 @@
 """A Postgres that restarts, is full, or breaks connections: workers wait for it, and nothing is lost or done twice."""
 
 import os
+import random
 import secrets
 import shutil
 import subprocess
@@ -10,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -62,8 +63,8 @@ def opened(url: str, spec: SweepSpec) -> str:
 class Crew:
     """Workers in threads, each with a catalog of its own, who train a sweep to its end and say what they do."""
 
-    def __init__(self, url: str, sweep: str, workers: int) -> None:
-        self._url, self._sweep = url, sweep
+    def __init__(self, url: str, sweep: str, workers: int, seconds_to_train: float = 0.2) -> None:
+        self._url, self._sweep, self._seconds = url, sweep, seconds_to_train
         self.trained: list[tuple[int, int]] = []
         self.at_work: Counter[int] = Counter()
         self.overlaps: list[int] = []
@@ -77,7 +78,7 @@ class Crew:
 
     @property
     def busy(self) -> bool:
-        return not all(done.done() for done in self._done)
+        return not any(done.done() for done in self._done)
 
     def _work(self, name: str) -> None:
         with closing(Catalog(self._url)) as catalog:
@@ -94,7 +95,7 @@ class Crew:
             self.at_work[given.trial] += 1
             if self.at_work[given.trial] > 1:
                 self.overlaps.append(given.trial)
-            time.sleep(0.2)
+            time.sleep(self._seconds)
             self.trained.append((given.trial, epochs))
             # Before it is told: the answer may get lost, and once the rung is recorded another worker may go on with the trial.
             self.at_work[given.trial] -= 1
@@ -165,23 +166,33 @@ def test_a_database_without_a_connection_to_spare_is_waited_for(
     server.start("-c max_connections=20")
     crew, taken = Crew(url, sweep, 3), []
     wait_for(lambda: crew.trained, 60, "a rung")
-    plain, until = url.replace("+psycopg", ""), time.monotonic() + 60
-    with psycopg.connect(plain, autocommit=True) as killer:
+    plain = url.replace("+psycopg", "")
+    with ExitStack() as closed, psycopg.connect(plain, autocommit=True) as killer:
         # What the workers have is taken from them, and whoever is faster than they gets it.
-        while (len(taken) < 15 or len(refused(caplog, *_FULL)) < 3) and time.monotonic() < until:
+        while len(taken) < 15 or len(refused(caplog, *_FULL)) < 3:
+            assert crew.busy
             killer.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'halving'")
             try:
                 while True:
-                    taken.append(psycopg.connect(plain))
+                    taken.append(closed.enter_context(psycopg.connect(plain)))
             except psycopg.OperationalError:
                 time.sleep(0.02)
-    assert len(taken) >= 15
-    assert len(refused(caplog, *_FULL)) == 3
-    assert crew.busy
-    for connection in taken:
-        connection.close()
+        assert crew.busy
     crew.join()
     check(url, sweep, crew, 9)
+
+
+def test_connections_broken_at_any_moment_cost_no_rung_and_no_attempt(server: Postgres, url: str, small_spec: Spec) -> None:
+    sweep = opened(url, small_spec(max_trials=120))
+    crew, chance, broken = Crew(url, sweep, 6, seconds_to_train=0.02), random.Random(0), 0
+    plain = url.replace("+psycopg", "")
+    some = "FROM pg_stat_activity WHERE application_name = 'halving' AND datname = current_database() AND random() < 0.5"
+    with psycopg.connect(plain, autocommit=True) as killer:
+        while crew.busy and broken < 300:
+            broken += len(killer.execute(f"SELECT pg_terminate_backend(pid) {some}").fetchall())
+            time.sleep(chance.random() * 0.05)  # at another moment of their transactions
+    crew.join()
+    check(url, sweep, crew, 120)
 
 
 def test_after_an_outage_longer_than_the_lease_the_living_keep_their_trials(

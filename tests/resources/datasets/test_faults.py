@@ -1,7 +1,9 @@
 """Whatever a snapshot is killed at, nothing of it is seen, and the next one is whole. Shards that are damaged are named and fetched."""
 
 import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,29 +28,42 @@ from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_snapshots import images
 
 _SPEC = {"name": "points", "source": "tests.resources.datasets.test_faults:rows", "target": "label", "shard_mib": 1}
-# A process that takes the snapshot, and kills itself at the nth call of any of these functions.
+# For each function and number a process that takes the snapshot, and kills itself at that call of the function. They are forked from one
+# that has imported everything.
 _KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from halving import Store
 from resources.backend import Backend
 from resources.datasets import shard_writing, snapshots, spool
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_faults import _SPEC
 
-owner, name = {"append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
-    "create": (Store, "create"), "track": (snapshots, "track"), "hashes": (shard_writing.ShardWriter, "_publish_hashes")}[sys.argv[2]]
-original, left = getattr(owner, name), [int(sys.argv[3])]
+owners = {"append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
+    "create": (Store, "create"), "track": (snapshots, "track"), "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
 
-def killed(*arguments, **named):
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(*arguments, **named)
+def take(root, function, left):
+    owner, name = owners[function]
+    original = getattr(owner, name)
 
-setattr(owner, name, killed)
-backend = Backend(root=sys.argv[1])
-snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
+    def killed(*arguments, **named):
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    setattr(owner, name, killed)
+    backend = Backend(root=root)
+    snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
+
+for root, function, call in json.loads(sys.argv[1]):
+    child = os.fork()
+    if not child:
+        take(root, function, call)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
+_CALLS = [("append", 1), ("append", 5), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("track", 1)]
 
 
 def rows() -> object:
@@ -62,22 +77,23 @@ def take(backend: Backend) -> Dataset:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "call"),
-    [("append", 1), ("append", 5), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("track", 1)],
-)
-def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path: Path, function: str, call: int) -> None:
-    root = tmp_path / "store"
-    died = subprocess.run([sys.executable, "-c", _KILLED, str(root), function, str(call)], capture_output=True, text=True)
-    assert died.returncode == -signal.SIGKILL, died.stderr
-    backend = Backend(root=str(root))
-    assert list_snapshots(backend.catalog) == [], "what was not finished is not known"
-    dataset = take(backend)
-    assert dataset.read().sort_by("id").equals(images(6_000))
+def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path: Path, catalog_file: Path) -> None:
+    roots = {tmp_path / f"{function} {call}": (function, call) for function, call in _CALLS}
+    for root in roots:
+        root.mkdir()
+        shutil.copy(catalog_file, root / "catalog.db")
+    asked = json.dumps([(str(root), *killed_at) for root, killed_at in roots.items()])
+    done = subprocess.run([sys.executable, "-c", _KILLED, asked], capture_output=True, text=True)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(roots), done.stderr
     elsewhere = take(Backend(root=str(tmp_path / "other")))
-    assert dataset.digest == elsewhere.digest
-    left = {path.name for path in (root / "shards").iterdir()}
-    assert left == {"sha256"}, "what was being made is gone"
+    for root in roots:
+        backend = Backend(root=str(root))
+        assert list_snapshots(backend.catalog) == [], "what was not finished is not known"
+        dataset = take(backend)
+        assert dataset.read().sort_by("id").equals(images(6_000))
+        assert dataset.digest == elsewhere.digest
+        left = {path.name for path in (root / "shards").iterdir()}
+        assert left == {"sha256"}, "what was being made is gone"
 
 
 def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend: Backend) -> None:

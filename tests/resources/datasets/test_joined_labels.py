@@ -68,12 +68,12 @@ def test_the_rows_are_the_labels_with_what_was_known_at_their_time(backend: Back
     manifest = Dataset(backend.store, "ctr", snapshot.digest).manifest
     assert manifest["schema"] == {**_schema(clicks.labels()), "ctr": "double", "at_night": "bool"}
     joined = [one for one in partitions(backend.store, "clicks", 1) if one.day in DAYS]
-    digest = digest_of_partitions(joined)
+    digest, hours = digest_of_partitions(joined), sum(ts.date() in DAYS for ts in clicks.hourly()["ts"].to_pylist())
     assert manifest["lineage"]["source"] == {
         "kind": "features",
         "labels": {"kind": "function", "function": "examples.clicks:labels"},
         "features": ["clicks@1:ctr", "clicks@1:night as at_night"],
-        "views": {"clicks@1": {"days": len(DAYS), "first": "2026-03-01", "last": "2026-03-14", "partitions": digest}},
+        "views": {"clicks@1": {"days": len(DAYS), "first": "2026-03-01", "last": "2026-03-14", "rows": hours, "partitions": digest}},
         "partitions": digest,
     }
     assert "def labels()" in manifest["lineage"]["code"]["labels"]

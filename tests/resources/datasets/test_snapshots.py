@@ -20,7 +20,9 @@ from halving.trial.import_string import import_function
 from resources.backend import Backend
 from resources.datasets import canonical, dvc_tracking
 from resources.datasets.known_snapshots import Snapshot, dataset_of, deprecate, find_snapshot, known_snapshot
+from resources.datasets.shard_writing import ShardWriter
 from resources.datasets.snapshots import snapshot_for, take_snapshot
+from resources.datasets.spool import Spool
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -132,6 +134,30 @@ def test_folds_are_read_as_train_and_validation(backend: Backend) -> None:
         dataset.read("train")
     with pytest.raises(NotFound, match="dataset points has no fold 3; it has the folds 0 to 2"):
         dataset.read("train", fold=3)
+
+
+def test_equal_shards_of_one_snapshot_are_stored_and_counted_once(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    rows = images(1).take([0] * 8_192)  # 8 MiB, of which each MiB is like any other
+    table = pa.concat_tables([rows, images(1, first=1), images(1, first=2)])
+    table = table.append_column("part", pa.array(["train"] * 8_192 + ["validation", "test"]))
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(table, split_column="part", shard_mib=1)))
+    shards = [shard for split in dataset.splits for shard in shards_of(dataset.manifest, split)]
+    assert len(shards) > len(set(shards)) >= 3
+    assert dataset.manifest["stored"] == sum(shard.bytes for shard in set(shards))
+    assert dataset.read("train").num_rows == 8_192
+
+
+def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_cut_again(tmp_path: Path) -> None:
+    store, rows = Store(tmp_path / "store"), images(4_096)
+    spool = Spool(tmp_path / "spool", rows.schema)
+    for batch in rows.to_batches(max_chunksize=512):
+        spool.append(batch, np.arange(batch.num_rows, dtype=np.uint64)[:, None])
+    spool.complete()
+    shards, _ = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB).cut(spool)
+    assert len(shards) == 4
+    again = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB)
+    assert (again.cut(spool, known=shards)[0], again.stored) == (shards, 0)
+    assert list((tmp_path / "cutting").iterdir()) == []
 
 
 def test_shards_are_equal_cuts_of_one_split_each(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
@@ -246,17 +272,23 @@ def test_a_push_that_failed_is_made_up_for_by_the_next_sweep(backend: Backend, m
 
 
 @pytest.mark.slow
-def test_the_first_two_sweeps_of_a_store_may_track_at_once(tmp_path: Path) -> None:
+def test_the_first_two_sweeps_of_a_store_may_track_at_once_and_dvc_keeps_no_stream_that_captured_the_output_meanwhile(
+    tmp_path: Path,
+) -> None:
     folders = [tmp_path / "datasets" / name for name in ("one", "two")]
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "a").write_text(folder.name)
     program = (
-        "import sys; from pathlib import Path; from resources.datasets.dvc_tracking import track\n"
-        "track(Path(sys.argv[1]).parent, Path(sys.argv[1]))"
+        "import io, logging, sys; from pathlib import Path; from resources.datasets.dvc_tracking import track\n"
+        "own = sys.stdout, sys.stderr; sys.stdout = sys.stderr = captured = io.StringIO()\n"
+        "try: track(Path(sys.argv[1]).parent, Path(sys.argv[1])); assert sys.stdout is sys.stderr is captured\n"
+        "finally: sys.stdout, sys.stderr = own\n"
+        "captured.close()\n"
+        "logging.getLogger('dvc').warning('said later')"
     )
     both = [subprocess.Popen([sys.executable, "-c", program, str(folder)], stderr=subprocess.PIPE, text=True) for folder in folders]
-    assert [(process.communicate()[1], process.returncode) for process in both] == [("", 0)] * 2
+    assert [(process.communicate()[1], process.returncode) for process in both] == [("said later\n", 0)] * 2
     assert all(Path(f"{folder}.dvc").exists() for folder in folders)
 
 
@@ -388,6 +420,8 @@ def test_nothing_is_launched_on_a_deprecated_snapshot_and_it_stays(backend: Back
     deprecate(backend.catalog, taken.digest, "labels of May are wrong")
     with pytest.raises(InvalidInput, match=f"snapshot = '{taken.key}' is not accepted: it is deprecated: labels of May are wrong"):
         snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest))
+    for spec in (small_spec(snapshot=taken.digest), small_spec()):
+        assert snapshot_for(backend.store, backend.catalog, spec, allow_deprecated=True).digest == taken.digest
     assert opened(backend, taken).read("test").num_rows == taken.splits["test"]
     deprecate(backend.catalog, taken.digest, None)
     assert snapshot_for(backend.store, backend.catalog, small_spec(snapshot=taken.digest)) == replace(taken, new=False)
@@ -449,8 +483,8 @@ def test_a_folder_by_reference_is_not_what_it_was_with_its_content(backend: Back
     for number in range(60):
         (tmp_path / "raw" / f"{number}.txt").write_text(str(number))
     columns = []
-    for by_reference in (False, True):
-        given = {"folder": str(tmp_path / "raw"), "by_reference": by_reference}
+    for reference in (None, "digest"):
+        given = {"folder": str(tmp_path / "raw"), "reference": reference}
         snapshot = take_snapshot(backend.store, backend.catalog, source(source=given))
         columns.append(set(opened(backend, snapshot).manifest["schema"]))
     assert columns[0] ^ columns[1] == {"content", "location"}

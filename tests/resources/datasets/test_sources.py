@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import secrets
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
-from halving import Dataset, InvalidInput, Store
+from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from resources.backend import Backend
 from resources.datasets.canonical import BATCH_BYTES
+from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source, slices
 from resources.sweep_spec.dataset import DatasetSource
+from tests.s3 import S3, Gate
 
 
 def spec(source: Any, **changes: Any) -> DatasetSource:
@@ -80,15 +84,61 @@ def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content
         path = tmp_path / "images" / "cat" / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(bytes([number]) * 1000)
-    snapshot = take_snapshot(backend.store, backend.catalog, spec({"folder": str(tmp_path / "images"), "by_reference": True}))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"folder": str(tmp_path / "images"), "reference": "digest"}))
     dataset = Dataset(backend.store, "points", snapshot.digest)
     row = dataset.read("train").to_pylist()[0]
     assert set(row) == {"path", "label", "bytes", "sha256", "location"}
     assert f"sha256:{row['sha256']}" == digest_of(Path(row["location"]))
     assert dataset.referenced(row) == Path(row["location"]).read_bytes()
     Path(row["location"]).write_bytes(b"changed")
-    with pytest.raises(OSError, match=f"{row['location']} is not any more what the snapshot refers to"):
+    with pytest.raises(OSError, match=f"{row['location']} is not any more what the snapshot refers to: its sha256 is "):
         dataset.referenced(row)
+
+
+@pytest.mark.parametrize("reference", ["etag", "version"])
+def test_files_on_s3_are_referred_to_without_being_read_and_refused_when_they_changed(
+    reference: str, s3: S3, tmp_path: Path, backend: Backend
+) -> None:
+    gate = Gate((s3.host, s3.port))
+    root = s3.root(secrets.token_hex(6), endpoint=gate.endpoint)
+    if reference == "version":
+        Store(root).create("old/a.bin", b"before versions")
+        with pytest.raises(InvalidInput, match=r"reference = 'version' is not accepted: s3://.* has none; give etag, or have its bucket"):
+            take_snapshot(backend.store, backend.catalog, spec({"folder": root.replace("?", "/old?"), "reference": reference}))
+        s3.keep_versions(root)
+    contents = {f"raw/cat/{number} é?.bin": bytes([number]) * 100_000 for number in range(30)}
+    for name, content in contents.items():
+        Store(root).create(name, content)
+    before = gate.carried
+    source = spec({"folder": root.replace("?", "/raw?"), "reference": reference})
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    assert gate.carried - before < 100_000, "no file was read"
+
+    dataset = Dataset(backend.store, "points", snapshot.digest)
+    rows = dataset.read().to_pylist()
+    assert set(rows[0]) == {"path", "label", "bytes", "etag", "location", reference}
+    assert {f"raw/{row['path']}": dataset.referenced(row) for row in rows} == contents
+    shards = [shard for split in dataset.splits for shard in dataset.shards(split)]
+    assert list(verify_files(dataset, shards)) == [None] * 30
+
+    changed, gone, again = rows[3], rows[7], rows[9]
+    raw, there = f"{root.partition('?')[0].removeprefix('s3://')}/raw/", Store(root).filesystem
+    for row, content in ((changed, b"other"), (again, contents[f"raw/{again['path']}"])):
+        with there.open_output_stream(raw + row["path"]) as stream:
+            stream.write(content)
+    there.delete_file(raw + gone["path"])
+    with pytest.raises(
+        StoreError, match=f"{re.escape(changed['location'])} is not any more .*: its {reference} is .*, not {changed[reference]}"
+    ):
+        dataset.referenced(changed)
+    with pytest.raises(NotFound, match=f"{re.escape(gone['location'])}, which the snapshot refers to, is gone"):
+        dataset.referenced(gone)
+    refused = {changed["location"], gone["location"]}
+    if reference == "version":  # the same bytes are another version, with the same etag
+        refused.add(again["location"])
+        with pytest.raises(StoreError, match=r"its version is .*; delete its newer versions"):
+            dataset.referenced(again)
+    assert {file.location for file in verify_files(dataset, shards) if file} == refused
 
 
 def test_the_samples_of_webdatasets_tars_are_rows(tmp_path: Path, backend: Backend) -> None:
@@ -249,6 +299,8 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, backe
         ({"delta": "a"}, "delta needs version: what a snapshot is taken of must not change"),
         ({"iceberg": "a"}, "iceberg needs snapshot"),
         ({"files": "a", "version": 3}, "version belongs to delta, not to files; leave it out"),
+        ({"files": "a", "reference": "digest"}, "reference belongs to folder, not to files; leave it out"),
+        ({"folder": "a", "reference": "etag"}, r"reference = etag belongs to a folder on S3 \(s3://…\), not to a; give digest"),
         ({"file": "a"}, "file: Extra inputs are not permitted|there is no such field"),
         ({"files": "a", "format": "xml"}, "format: Input should be 'parquet', 'csv', 'json' or 'tar'"),
     ],

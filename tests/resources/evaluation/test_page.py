@@ -39,7 +39,7 @@ def page(backend: Backend, small_spec: Spec) -> Callable[..., str]:
     """Search a spec, and give its page without Plotly's script."""
 
     def made(train: Any = score, **changes: Any) -> str:
-        sweep = search(backend, small_spec(predictor="tests.trainables:predict_badly", **changes), train)
+        sweep = search(backend, small_spec(**{"predictor": "tests.trainables:predict_badly", **changes}), train)
         html = backend.store.get_blob(evaluate_sweep(backend.store, backend.catalog, sweep).html_digest).decode()
         assert html.count("plotly.js v") == 1
         before, _, after = html.partition("</script>")
@@ -57,6 +57,7 @@ def figure_titles(page: str) -> list[str]:
     return re.findall(r"<h3>(.*?)</h3>", page)
 
 
+@pytest.mark.slow
 def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> None:
     shown = page(
         strategy={"hyperband": {"min_budget": 1, "max_budget": 9, "audit": 0.5}},
@@ -85,6 +86,15 @@ def test_a_sweep_in_brackets_shows_every_section(page: Callable[..., str]) -> No
     assert "halving replay small-" in shown
 
 
+@pytest.mark.slow
+def test_the_page_says_why_a_metric_has_no_value_and_that_rows_come_in_groups(page: Callable[..., str]) -> None:
+    dataset = {"name": "customers", "source": "tests.trainables:customers", "target": "label", "group": "customer"}
+    shown = page(dataset=dataset, predictor="tests.predictors:nan_probabilities", metrics=["neg_log_loss"], max_trials=2)
+    assert shown.count("eg_log_loss (the predictor returned numbers that are not finite)") == 1
+    assert re.search(r"rows of the split are of \d+ groups \(<code>customer</code>\)", shown)
+
+
+@pytest.mark.slow
 def test_several_objectives_show_their_front(page: Callable[..., str]) -> None:
     others = [{"metric": "size", "direction": "minimize"}]
     space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
@@ -96,6 +106,7 @@ def test_several_objectives_show_their_front(page: Callable[..., str]) -> None:
     assert "halving replay" not in shown
 
 
+@pytest.mark.slow
 def test_four_objectives_have_a_table_instead_of_a_front(page: Callable[..., str]) -> None:
     others = [{"metric": name, "direction": "minimize"} for name in ("size", "latency_ms", "a")]
     shown = page(
@@ -107,6 +118,7 @@ def test_four_objectives_have_a_table_instead_of_a_front(page: Callable[..., str
     assert "on the front of 4 objectives; the table below marks them" in shown
 
 
+@pytest.mark.slow
 def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., str]) -> None:
     shown = page(space=CONDITIONAL, strategy={"random": {"budget": 2}}, max_trials=14)
     assert '<th class="n">momentum</th>' in shown
@@ -114,33 +126,39 @@ def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., s
     assert "Slices: momentum, optimizer, x" in figure_titles(shown)
 
 
+@pytest.mark.slow
 def test_a_single_trial_has_a_page(page: Callable[..., str]) -> None:
     shown = page(max_trials=1, strategy={"random": {"budget": 1}})
     assert "Only x was searched, so there is nothing to compare." in shown
     assert charts(shown) >= 4
 
 
+@pytest.mark.slow
 def test_constants_alone_have_a_page(page: Callable[..., str]) -> None:
     shown = page(space={"depth": {"constant": 3}, "width": {"constant": 4}}, max_trials=3)
     assert "No hyperparameter was searched in the trials that have a result, so there is nothing to show." in shown
 
 
+@pytest.mark.slow
 def test_equal_results_have_a_page(page: Callable[..., str]) -> None:
     space = {name: {"float": {"low": 0.0, "high": 1.0}} for name in "xy"}
     shown = page(lambda *_: {"score": 0.5}, space=space, strategy={"random": {"budget": 2}}, max_trials=12)
     assert "All trials have the same result" in shown
 
 
+@pytest.mark.slow
 def test_failures_among_results_are_told(page: Callable[..., str]) -> None:
     shown = page(lambda trial, params, epochs: None if trial % 2 else score(trial, params, epochs), max_trials=6, max_retries=0)
     assert "Failed trials" in shown
     assert "RuntimeError: trial 1 cannot be trained" in shown
 
 
+@pytest.mark.slow
 def test_a_winner_out_of_bounds_is_said_to_be_so(page: Callable[..., str]) -> None:
     assert "No trial is within its bounds" in page(bounds={"latency_ms": {"max": -1}}, max_trials=3)
 
 
+@pytest.mark.slow
 def test_many_checks_of_the_median_rule_stay_readable(page: Callable[..., str]) -> None:
     strategy = {"median": {"sampler": "random", "max_budget": 200, "min_trials": 2}}
     shown = page(strategy=strategy, max_trials=5)

@@ -6,19 +6,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from halving import Dataset, Store
+from halving import Dataset, InvalidInput, Store
 from halving.records.run_record import RunRecords
 from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
+from resources.evaluation import predictions
 from resources.evaluation.page import number
 from resources.evaluation.report import EvaluationReport, NoWinner, evaluate_sweep, explain_failures, load_report, report_path
+from resources.evaluation.scoring import PredictionFailed
+from resources.evaluation.spec_checks import check_evaluation
 from resources.execution.worker import TrialRunner, work
-from resources.registry.gates import GateFailed
-from resources.registry.promotion import judge, missing_lineage, promote_winner
-from resources.registry.versions import archive
+from resources.registry.gates.judge import judged_again
+from resources.registry.gates.lineage import missing_lineage
+from resources.registry.gates.verdict import GateFailed
+from resources.registry.promotion import evaluate, make_report, promote_winner
+from resources.registry.stages import archive
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
@@ -26,6 +32,7 @@ from tests.backends import add_version
 from tests.browser import CHROMIUM, MISSING, chromium, errors_of
 
 Spec = Callable[..., SweepSpec]
+MANY = {"name": "many", "source": "tests.trainables:many", "target": "label"}
 
 
 @pytest.fixture
@@ -90,6 +97,18 @@ def test_a_report_is_found_again_and_names_what_was_stopped_where(backend: Backe
 
 
 @pytest.mark.slow
+def test_the_champions_own_sweep_judged_again_says_that_it_is_the_champion(backend: Backend, worked: Callable[..., str]) -> None:
+    sweep = worked()
+    promoted(backend, sweep)
+    report = evaluate_sweep(backend.store, backend.catalog, sweep)
+    assert report.data["is_champion"] == "1.0.0"
+    page = backend.store.get_blob(report.html_digest).decode()
+    assert "The champion 1.0.0 of <code>small</code> is of this sweep" in page
+    assert "The champion 1.0.0 is of this sweep" in report.preview
+    assert "There is no champion" not in page
+
+
+@pytest.mark.slow
 def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, worked: Callable[..., str]) -> None:
     promoted(backend, worked())
     report = evaluate_sweep(backend.store, backend.catalog, worked(seed=1, predictor="tests.trainables:predict_badly"))
@@ -99,6 +118,15 @@ def test_a_report_compares_with_the_champion_on_the_same_rows(backend: Backend, 
     page = backend.store.get_blob(report.html_digest).decode()
     assert "champion 1.0.0" in page
     assert "Champion 1.0.0 on the same split: accuracy 1.0000" in report.preview
+
+
+@pytest.mark.slow
+def test_a_champion_of_another_snapshot_sees_the_rows_with_the_dataset_that_it_was_trained_on(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
+    promoted(backend, worked(predictor="tests.predictors:knowing_its_own_dataset"))
+    champion = evaluate_sweep(backend.store, backend.catalog, worked(dataset=MANY)).data["champion"]
+    assert (champion["same_snapshot"], champion["error"], champion["metrics"]["accuracy"]) == (False, None, 1.0)
 
 
 @pytest.mark.slow
@@ -113,7 +141,7 @@ def test_a_champion_that_a_client_registered_is_compared_with_by_nobody_until_it
         GateFailed, match=r"champion small 1\.0\.0 could not be evaluated .*: a client registered it, .*halving archive small 1"
     ):
         promote_winner(backend, report)
-    archive(backend.catalog, "small", "1.0.0")
+    archive(backend.catalog, "small", "1.0.0", actor="ann")
     row, _ = promote_winner(backend, report)
     assert (row.version, row.stage) == ("2.0.0", "champion")
 
@@ -141,10 +169,10 @@ def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
 def test_the_gates_look_for_the_checkpoint_without_reading_it(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
+    report = make_report(backend, worked(max_trials=1))
     read, names = Store.read, list[str]()
     monkeypatch.setattr(Store, "read", lambda store, name: names.append(name) or read(store, name))
-    assert all(gate.passed for gate in judge(backend.store, report))
+    assert all(verdict.passed for verdict in judged_again(backend.store, report.data))
     assert names
     assert not [name for name in names if name.startswith("artifacts/")]
 
@@ -204,3 +232,105 @@ def test_the_same_reason_is_given_once() -> None:
 )
 def test_numbers_are_shown_short(value: Any, shown: str) -> None:
     assert number(value) == shown
+
+
+@pytest.mark.slow
+def test_a_report_has_intervals_slices_baseline_calibration_serving_and_the_rows_it_was_made_of(
+    backend: Backend, worked: Callable[..., str]
+) -> None:
+    metrics = ["roc_auc", "neg_log_loss", "accuracy"]
+    slices = ["x > 0.25", "x"]
+    predictor = "tests.predictors:probabilities"
+    sweep = worked(predictor=predictor, metrics=metrics, slices=slices, max_trials=1, dataset=MANY, serving={"seconds": 0.25})
+    report = evaluate_sweep(backend.store, backend.catalog, sweep)
+    data = report.data
+    assert list(data["metrics"]) == list(data["intervals"]) == metrics
+    assert data["main_metric"] == "roc_auc"
+    known = predictions.read(backend.store, data["predictions"])
+    assert known.rows == data["snapshot"]["splits"]["test"]
+    assert predictions.metric_on(known, "neg_log_loss", np.arange(known.rows)) == pytest.approx(data["metrics"]["neg_log_loss"])
+    assert data["baseline"]["metrics"]["roc_auc"] == 0.5
+    assert data["calibration"]["error"] == pytest.approx(0.2)
+    assert (data["slices"][0]["groups"][1]["name"], data["slices"][0]["error"]) == ("x > 0.25", None)
+    assert "give a condition" in data["slices"][1]["error"]
+    serving = data["serving"]
+    assert 0 < serving["one_row"]["p50_ms"] <= serving["one_row"]["p99_ms"]
+    assert serving["batch"]["rows"] == known.rows
+    assert serving["checkpoint_bytes"] > 0
+    assert serving["peak_memory_bytes"] > 1e6
+    assert data["looks"] == {"winners": 1, "looks": 1, "optimism": 0.0, "worn": False}
+    page = backend.store.get_blob(report.html_digest).decode()
+    for said in (
+        "Calibration",
+        "Cost of serving",
+        "the most frequent class of the training split",
+        "has judged 1 winner so far",
+        "(worst)",
+    ):
+        assert said in page
+    again = evaluate_sweep(backend.store, backend.catalog, sweep)
+    assert (again.data["looks"]["winners"], again.data["looks"]["looks"]) == (1, 2)
+    assert again.data["predictions"] == data["predictions"], "equal predictions are one blob"
+    json.loads(backend.store.get_blob(again.digest))
+
+
+@pytest.mark.slow
+def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Callable[..., str]) -> None:
+    given = {"predictor": None, "evaluator": "tests.predictors:evaluate", "max_trials": 1, "slices": ["label"]}
+    report, _ = evaluate(backend, worked(**given))
+    data = report.data
+    assert set(data["metrics"]) == {"margin", "loss", "rows_seen"}
+    assert set(data["intervals"]) == {"margin", "loss"}
+    assert data["higher_is_better"] == {"margin": True, "loss": False, "rows_seen": True}
+    assert (data["baseline"], data["serving"], data["confusion"]) == (None, None, None)
+    assert [group["name"] for group in data["slices"][0]["groups"]] == ["high", "low"]
+    assert "Dark" in backend.store.get_blob(report.html_digest).decode()
+    assert backend.store.has_blob(data["figures"][0]["digest"])
+    promote_winner(backend, report)
+    rival = evaluate_sweep(backend.store, backend.catalog, worked(**given, seed=1))
+    assert rival.data["champion"]["metrics"]["loss"] == rival.data["metrics"]["loss"]
+    assert predictions.read(backend.store, rival.data["champion"]["predictions"]).scores.keys() == {"margin", "loss"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("evaluator", "said"),
+    [
+        ("evaluate_too_few", r"evaluate_too_few returned 1 'loss' scores for \d+ rows; return one a row"),
+        ("evaluate_as_a_dict", r"evaluate_as_a_dict returned a dict; return halving\.Evaluation"),
+    ],
+)
+def test_an_evaluator_that_returns_something_else_is_named(backend: Backend, worked: Callable[..., str], evaluator: str, said: str) -> None:
+    sweep = worked(predictor=None, evaluator=f"tests.predictors:{evaluator}", max_trials=1)
+    with pytest.raises(PredictionFailed, match=said):
+        evaluate_sweep(backend.store, backend.catalog, sweep)
+
+
+@pytest.mark.slow
+def test_a_champion_whose_predictor_fails_is_told_and_the_winner_is_still_judged(
+    backend: Backend, worked: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "moved_since.py"
+    module.write_text("from tests.trainables import predict")
+    promoted(backend, worked(max_trials=1, predictor="moved_since:predict"))
+    module.write_text("import a_package_that_is_gone")
+    report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1, seed=1))
+    assert "there is no module 'a_package_that_is_gone'" in report.data["champion"]["error"]
+    assert report.data["metrics"]["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": ["r2"]}, "metrics.0 = 'r2' is not accepted for a target of type string"),
+        ({"slices": ["y < 3"]}, "slices.0 = 'y < 3' is not accepted: the snapshot has no column 'y'"),
+    ],
+)
+def test_metrics_and_slices_that_do_not_fit_the_snapshot_are_refused_before_the_sweep(
+    backend: Backend, small_spec: Spec, changes: dict[str, Any], said: str
+) -> None:
+    spec = small_spec(**changes)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    with pytest.raises(InvalidInput, match=said):
+        check_evaluation(spec, Dataset(backend.store, snapshot.name, snapshot.digest).manifest)

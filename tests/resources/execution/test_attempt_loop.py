@@ -7,13 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from sqlalchemy import select
 
 from halving import Store
+from halving.distributed.ranks import ALONE
+from halving.distributed.training import distribute
+from halving.query import api as query
 from halving.query.divergence_watch import DivergenceWatch
+from halving.query.runs import read_run
 from resources.backend import Backend
 from resources.catalog import AttemptRow
-from resources.execution import watches
+from resources.execution import attempt_loop, local_processes, watches
 from resources.execution.local_processes import LocalProcess
 from resources.execution.watches import StreamWatch
 from resources.execution.worker import work
@@ -24,6 +29,7 @@ from resources.search.decide import ranking
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
 from tests.resources.execution.test_worker import Ran, trained
+from tests.sdk.distributed.trainings import CPU, Net, batch, loss
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -77,6 +83,57 @@ def test_a_paused_sweep_gets_its_trial_back_with_a_checkpoint_of_its_last_epoch_
         outcomes = list(session.scalars(select(AttemptRow.outcome).order_by(AttemptRow.attempt)))
     assert outcomes[0] == "requeue"
     assert outcomes[-1] == "requeue"
+
+
+def logged(ran: Ran, key: str) -> list[float]:
+    """Each value that a trial logged, over all of its attempts, by step."""
+    points = query.curves([f"{ran.sweep}.0000"], key, project="small", root=ran.backend.store, max_points=None, attempts="raw")
+    return [value for _, value in sorted(zip(points["step"].to_pylist(), points["value"].to_pylist(), strict=True))]
+
+
+@pytest.mark.slow
+def test_a_trial_goes_on_with_the_gpus_and_processes_of_its_next_rung_and_with_the_same_losses(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+    given = {"trainable": "tests.search_trainables:train_on_all_ranks", "max_trials": 1}
+    given["strategy"] = {"median": {"min_budget": 1, "max_budget": 4, "interval": 1}}
+    ran = Ran(backend, small_spec(**given, resources={"gpus": {1: 1, 2: 2, 4: 2}})).work()
+    (row,) = ran.rows()
+    assert (row.status, row.attempt, row.failures, row.preemptions, row.error) == ("completed", 2, 0, 0, None)
+    assert logged(ran, "ranks") == logged(ran, "gpus") == [1, 2, 2, 2], "and no epoch twice"
+    run = read_run(backend.store, "small", f"{ran.sweep}.0000")
+    assert [start["trial"]["resources"]["processes"] for start in (run.record, *run.starts.values())] == [1, 2]
+    with backend.catalog.read() as session:
+        attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.attempt)))
+    assert [(attempt.rung, attempt.outcome) for attempt in attempts] == [(0, "resized"), (1, "complete")]
+    assert [result.decision for result in ran.results()] == 3 * ["continue"] + ["complete"]
+    torch.manual_seed(run.record["seed"])
+    model = Net()
+    alone = distribute(ALONE, CPU, model, torch.optim.AdamW(model.parameters(), lr=0.02), seed=run.record["seed"])
+    losses = [alone.step(loss, *batch(step, ALONE)).item() for step in range(3, 15)]
+    assert logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_trial_whose_process_dies_or_hangs_before_it_goes_on_with_other_resources_goes_on_all_the_same(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,6")
+    monkeypatch.setattr(attempt_loop, "_END_WITHIN_SECONDS", 0.5)
+    monkeypatch.setattr(local_processes, "_END_SECONDS", 0.5)
+    spec = small_spec(
+        trainable="tests.search_trainables:train_and_end_badly",
+        strategy={"median": {"min_budget": 1, "max_budget": 3}},
+        resources={"gpus": {1: 1, 2: 2, 3: 1}, "processes": 1},
+        max_trials=1,
+        max_retries=0,
+        max_preemptions=0,
+    )
+    ran = Ran(backend, spec).work()
+    (row,) = ran.rows()
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 3, 0, 0)
+    assert trained(ran, 0) == [(1, 1), (2, 1), (3, 1)]
 
 
 @pytest.mark.slow

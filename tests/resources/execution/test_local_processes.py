@@ -16,8 +16,11 @@ from halving.errors import InvalidInput
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
 from resources.catalog import TrialRow
-from resources.execution.machine import local_concurrency
-from resources.execution.worker import TrialRunner
+from resources.execution.held_gpus import HeldGpus
+from resources.execution.machine import local_concurrency, visible_gpus
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.control_groups import control_group
@@ -49,6 +52,7 @@ if __name__ == "__main__":
 
 TELLING = """
 import os, sys
+print("imported")
 from halving import Store
 from resources.scheduling.assignment import Assignment
 from resources.execution.local_processes import ForkServer
@@ -122,11 +126,14 @@ def test_a_trial_that_somebody_else_kills_is_not(group: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_trial_sees_no_credential_of_the_database_and_its_worker_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_sees_no_credential_of_the_database_nor_runs_its_workers_script_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ("HALVING_CATALOG", "DAGSTER_POSTGRES_URL", "DAGSTER_PG_PASSWORD", "PGPASSWORD", "PGPASSFILE")
     for name in (*names, "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "planted")
-    *sent, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
+    imported, *sent, workers = python(tmp_path, TELLING, str(tmp_path / "root")).stdout.splitlines()
+    assert (imported, "imported" in sent) == ("imported", False)
     assert sent[-1].count("'AWS_SECRET_ACCESS_KEY'") == 2, sent
     assert [name for name in names if f"'{name}'" in sent[-1]] == []
     assert [name for name in names if f"'{name}'" not in workers] == []
@@ -169,33 +176,35 @@ def visible(ran: Ran) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
-def test_the_gpus_of_a_trial_are_those_of_its_workers_slot_and_on_record(
-    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+def test_the_gpus_of_a_trial_are_its_own_and_on_record_and_its_worker_still_sees_how_many_the_machine_has(
+    backend: Backend, small_spec: Spec
 ) -> None:
     ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "0,1"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")  # another worker's process
-    ran.runner = runner(ran, slot=1)
+    sweep = open_sweep(backend.catalog, small_spec(name="another", resources={"gpus": 2}), ran.snapshot.digest, driver="job", commit=None)
+    another = Scheduler(backend.catalog, sweep.id).next_work("w")
+    assert isinstance(another, Assignment)
+    assert HeldGpus(backend.catalog, visible_gpus()).take(another, 2) == ["0", "1"]
     assert visible(ran.work()) == "2,3"
+    assert visible_gpus() == ["0", "1", "2", "3"]
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
-def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod_whatever_its_slot_is(
+def test_a_worker_in_a_pod_of_its_own_uses_all_gpus_of_the_pod(
     backend: Backend, small_spec: Spec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "cluster.yaml").write_text("{}")
     monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
-    ran = Ran(backend, small_spec(max_trials=1, resources={"gpus": 2}))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
-    ran.runner = runner(ran, slot=7)
-    assert visible(ran.work()) == "2,3"
+    assert visible(Ran(backend, small_spec(max_trials=1, resources={"gpus": 2})).work()) == "2,3"
 
 
-def runner(ran: Ran, slot: int) -> TrialRunner:
-    given: Any = ran.runner
-    name, digest = given._dataset
-    return TrialRunner(ran.scheduler, ran.backend.store, dataset_name=name, dataset_digest=digest, labels={}, slot=slot)
+def test_a_worker_that_sees_fewer_gpus_than_its_trials_need_takes_none_of_them(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(InvalidInput, match=r"resources.gpus = 2 is not accepted here: this machine has 1 for this process"):
+        Ran(backend, small_spec(resources={"gpus": 2}))
 
 
 def test_an_image_is_refused_where_there_is_no_cluster_before_anything_runs(backend: Backend, small_spec: Spec) -> None:

@@ -26,9 +26,10 @@ from resources.execution.worker import TrialRunner, work, worker_name
 from resources.scheduling import leases
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import open_sweep
+from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec
+from resources.tenancy.projects import set_project
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -93,15 +94,17 @@ def test_the_record_of_a_trial_says_where_it_comes_from(backend: Backend, small_
     assert record["provenance"]["lockfile"]["name"] == "constraints.txt"
     assert "dagster" in record["provenance"]["packages"]
     assert isinstance(record["seed"], int)
+    assert record["trial"]["resources"] == ran.scheduler.spec.resources.at(1).model_dump(mode="json"), "a rerun in a pod asks for the same"
 
 
 @pytest.mark.slow
 def test_a_killed_trial_is_resumed_from_its_checkpoint_and_retrains_no_epoch(backend: Backend, small_spec: Spec) -> None:
-    spec = small_spec(trainable="tests.trainables:train_crashing", max_trials=3, strategy={"random": {"budget": 4}})
-    ran = Ran(backend, spec).work()
+    search = {"max_trials": 2, "strategy": {"random": {"budget": 4}}}
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_crashing", **search, final={"seeds": 1, "epochs": 5})).work()
+    assert [row.final for row in ran.rows()] == [None, None, 0]
     for row in ran.rows():
         assert (row.status, row.failures, row.attempt) == ("completed", 1, 2)
-        assert trained(ran, row.number) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+        assert trained(ran, row.number) == [(epoch, 1) for epoch in range(1, 5 if row.final is None else 6)]
 
 
 @pytest.mark.slow
@@ -176,6 +179,28 @@ def test_a_worker_that_is_stopped_gives_its_trial_back_and_ends_its_process(back
     (row,) = ran.rows()
     assert (row.status, row.failures) == ("queued", 0)
     assert active_children() == []
+
+
+@pytest.mark.slow
+def test_a_trial_whose_place_a_more_important_sweep_takes_saves_gives_it_back_and_later_goes_on_with_nothing_trained_again(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
+    set_project(backend.catalog, "*", max_trials=1)
+    ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}}))
+    spec = small_spec(name="urgent", project="small", priority=1, max_trials=1)
+    urgent = open_sweep(backend.catalog, spec, ran.snapshot.digest, driver="job", commit=None).id
+
+    def take_its_place() -> None:
+        for late in (0, 31):  # a moment, and so long that it takes places
+            Scheduler(backend.catalog, urgent, lambda late=late: backend.catalog.now() + late).next_work("u")
+        pause_sweep(backend.catalog, urgent)
+
+    _when_begun(Path(backend.store.root, "epochs"), 3, take_its_place)
+    ran.work()
+    (row,) = ran.rows()
+    assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
+    assert trained(ran, 0) == [(epoch, 1) for epoch in range(1, 13)]
 
 
 def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:
@@ -271,6 +296,8 @@ def test_a_listener_that_fails_changes_nothing_for_the_trial(backend: Backend, s
         (8, "", {"resources": {"cpus": 3}}, 2),
         (8, "0,1,2,3", {"resources": {"gpus": 2}}, 2),
         (2, "0,1,2,3", {"resources": {"gpus": 1}}, 2),
+        (8, "0,1,2,3", {"resources": {"gpus": {1: 1, 3: 2}}}, 2),
+        (8, "0,1", {"resources": {"gpus": {1: 1, 9: 4}}}, r"resources.gpus = {1: 1, 9: 4} is not accepted here: this machine has 2"),
         (8, "", {"resources": {"gpus": 1}}, "resources.gpus = 1 is not accepted here: this machine has 0"),
         (2, "", {"resources": {"cpus": 4}}, "resources.cpus = 4 is not accepted here: this machine has 2"),
     ],

@@ -22,11 +22,11 @@ from halving import InvalidInput, NotFound, Store, StoreError
 from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import OnlineFeatures
 from resources.features import online as online_module
-from resources.features.online import open_writer, packed, push
+from resources.features.online import delete, open_writer, packed, push
 from resources.features.view import FeatureView
 from tests.properties import examples
 from tests.redis_server import Redis
-from tests.resources.features.histories import MICROS, Row, at, bits, join, known, labels, materialize, view
+from tests.resources.features.histories import MICROS, START, Row, at, bits, join, known, labels, materialize, table, view
 from tests.resources.features.test_join import histories
 
 DAY = 1440.0
@@ -257,6 +257,40 @@ def test_a_feature_that_came_later_is_null_in_values_pushed_before(tmp_path: Pat
         assert push(store, shape, online).taken == 0  # a writer from before
     with pytest.raises(InvalidInput, match=r"online it has the entity .* give it another version"):
         push(store, view(schema={"value": "string"}), online)
+
+
+def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path, online: str) -> None:
+    store, shape = Store(tmp_path / "store"), view(entity=["user"], schema={"value": "string"}, created=None, delay="0s")
+    kind, secret = pa.string(), "what nobody may find " * 100
+    materialize(store, table([Row(2, 0, 0, "another's")], kind), shape)
+    push(store, shape, online)
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.get({"user": 1})["value"] is None
+        materialize(store, table([Row(1, 0, 0, secret), Row(2, 0, 0, "another's")], kind), shape)
+        push(store, shape, online)
+        assert reader.get({"user": 1})["value"] == secret
+        assert delete("clicks@1", {"user": 1}, online)
+        assert [reader.get({"user": user})["value"] for user in (1, 2)] == [None, "another's"]
+        if "://" not in online:  # nor in the log that SQLite keeps while there are readers
+            kept = b"".join(path.read_bytes() for path in tmp_path.glob("online.db*"))
+            assert b"another's" in kept
+            assert b"nobody may find" not in kept
+        assert not delete("clicks@1", {"user": 1}, online), "it is gone already"
+        assert not delete("clicks@1", {"user": 7}, online)
+        assert push(store, shape, online).taken == 0
+        assert reader.read([{"user": user} for user in (2, 1, 7)])["value"].to_pylist() == ["another's", None, None]
+
+    later = (datetime.now(UTC) - START).total_seconds() / 60 + 1
+    materialize(store, table([Row(1, 0, 0, secret), Row(1, later, later, "new")], kind), shape)
+    assert push(store, shape, online, until=at(later)).taken == 1
+    with OnlineFeatures(online, ["clicks@1:value"]) as reader:
+        assert reader.get({"user": 1}) == {"value": "new"}
+    assert delete("clicks@1", {"user": 1}, online), "also what is yet to come"
+    for wrong, says in (({"user": "1"}, "the entity of clicks@1 is int64"), ({}, "clicks@1 needs user"), ({"user": None}, "is null")):
+        with pytest.raises(InvalidInput, match=says):
+            delete("clicks@1", wrong, online)
+    with pytest.raises(NotFound, match="has no feature view clicks@2: it was never pushed there"):
+        delete("clicks@2", {"user": 1}, online)
 
 
 def test_threads_share_a_reader(tmp_path: Path, online: str) -> None:

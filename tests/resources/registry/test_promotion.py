@@ -1,24 +1,35 @@
 """A winner is judged against the version that is the champion when it is registered, whatever was promoted since its report."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 
+from halving import InvalidInput, NotFound, StoreError, load_model
+from halving.models.source_code import Code
+from halving.store.store import blob_name
 from resources.backend import Backend
+from resources.catalog import ModelVersionRow
 from resources.catalog.models import champion_of, versions_of
+from resources.catalog.tables import ReportRow
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.report import EvaluationReport, load_report
 from resources.execution.worker import TrialRunner, work
-from resources.registry import promotion
-from resources.registry.gates import GateFailed
-from resources.registry.promotion import evaluate, promote_winner
-from resources.registry.versions import archive
+from resources.registry import by_hand, promotion
+from resources.registry.events import events_of
+from resources.registry.gates.verdict import GateFailed, TooLittleEvidence
+from resources.registry.promotion import evaluate, judge_again, promote_winner
+from resources.registry.publishing import publish
+from resources.registry.stages import archive, promote
+from resources.registry.verdicts import PromotionRefused
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
+from tests import trainables
 
 GOOD, BAD = "tests.trainables:predict", "tests.trainables:predict_badly"
 
@@ -33,7 +44,9 @@ def evaluated(backend: Backend, small_spec: Callable[..., SweepSpec]) -> Callabl
     """A sweep of one trial that was searched and evaluated, and not yet promoted."""
 
     def run(predictor: str, *, passes: bool = True, **changes: Any) -> EvaluationReport:
-        spec = small_spec(strategy={"random": {"budget": 1}}, max_trials=1, predictor=predictor, auto_promote=True, **changes)
+        spec = small_spec(
+            **{"strategy": {"random": {"budget": 1}}, "max_trials": 1, "predictor": predictor, "auto_promote": True, **changes}
+        )
         snapshot = take_snapshot(backend.store, backend.catalog, spec.dataset)
         scheduler = Scheduler(backend.catalog, open_sweep(backend.catalog, spec, snapshot.digest, driver="job", commit=None).id)
         runner = TrialRunner(scheduler, backend.store, dataset_name=snapshot.name, dataset_digest=snapshot.digest, labels={})
@@ -53,6 +66,21 @@ def champion(backend: Backend) -> tuple[str, float]:
 
 
 @pytest.mark.slow
+def test_a_winner_of_a_project_with_another_name_than_its_model_is_promoted_and_loaded(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    report = evaluated(GOOD, project="vision")
+    promote_winner(backend, report)
+    with backend.catalog.read() as session:
+        row = champion_of(session, "small")
+        assert row is not None
+        assert (row.project, row.run) == ("vision", report.data["winner"]["key"])
+    publish(backend.store, backend.catalog)
+    assert backend.store.names("runs") == ["project=vision"]
+    assert load_model("small@champion", root=backend.store.root).manifest.run == report.data["winner"]["key"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [False, True], ids=["without-a-champion", "with-an-old-champion"])
 def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_its_report(
     backend: Backend, evaluated: Callable[..., EvaluationReport], known: bool
@@ -62,7 +90,7 @@ def test_a_worse_winner_does_not_replace_the_champion_that_was_promoted_since_it
     worse, better = evaluated(BAD), evaluated(GOOD, seed=1)
     promote_winner(backend, better)
     version = "1.0.1" if known else "1.0.0"
-    reason = rf"not_worse_than_champion: accuracy 0\.\d+ against 1\.0000 of the champion small {version}"
+    reason = rf"non_inferior: accuracy 0\.\d+ against 1\.0000 of the champion small {version}"
     with pytest.raises(GateFailed, match=reason):
         promote_winner(backend, worse)
     assert champion(backend) == (better.data["sweep"], 1.0)
@@ -99,7 +127,7 @@ def test_a_winner_judged_against_a_champion_that_was_archived_becomes_the_champi
 ) -> None:
     promote_winner(backend, evaluated(GOOD))
     report = evaluated(GOOD, seed=1)
-    archive(backend.catalog, "small", "1.0.0")
+    archive(backend.catalog, "small", "1.0.0", actor="ann")
     row, made_again = promote_winner(backend, report)
     assert (row.stage, row.report) == ("champion", made_again.digest)
     assert (report.data["champion"]["version"], made_again.data["champion"]) == ("1.0.0", None)
@@ -111,9 +139,198 @@ def test_a_winner_rejected_for_a_champion_that_was_archived_since_becomes_the_ch
 ) -> None:
     promote_winner(backend, evaluated(GOOD))
     report = evaluated(BAD, passes=False, seed=1)
-    with pytest.raises(GateFailed, match="not_worse_than_champion"):
+    with pytest.raises(GateFailed, match="non_inferior"):
         promote_winner(backend, report)
-    archive(backend.catalog, "small", "1.0.0")
+    archive(backend.catalog, "small", "1.0.0", actor="ann")
     row, _ = promote_winner(backend, report)
     assert (row.stage, row.sweep) == ("champion", report.data["sweep"])
     assert promote_winner(backend, report)[0].version == row.version, "and the same report finds it again"
+
+
+@pytest.mark.slow
+def test_a_winner_of_which_too_little_is_known_is_held_back_and_its_report_says_how_many_rows_would_settle_it(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    promote_winner(backend, evaluated(GOOD))
+    gates = ["finite_metrics", {"non_inferior": {"margin_percent": 0.5}}]
+    report = evaluated(GOOD, passes=False, seed=1, gates=gates)
+    with backend.catalog.read() as session:
+        assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
+    with pytest.raises(TooLittleEvidence, match=r"is held back, because there is too little evidence: non_inferior: .* would settle it"):
+        promote_winner(backend, report)
+    page = backend.store.get_blob(report.html_digest).decode()
+    assert "Promotion is held back: too little evidence for non inferior." in page
+    assert "Promotion is held back" in report.preview
+    with backend.catalog.read() as session:
+        assert len(versions_of(session, "small")) == 1
+        assert backend.catalog.sweep(session, report.data["sweep"]).status == "held"
+
+
+@pytest.mark.slow
+def test_a_report_from_before_reports_had_verdicts_or_code_is_made_again_and_its_spec_of_an_older_form_is_not_read(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    """Its spec's gates were one object."""
+    known = evaluated(GOOD)
+    old = {**known.data, "spec": {**known.data["spec"], "gates": {"metric": "accuracy", "margin": 0.0}}}
+    del old["gates"], old["code"]
+    digest = backend.store.put_blob(json.dumps(old).encode())
+    row, report = promote_winner(backend, EvaluationReport(old, digest, known.html_digest, known.path))
+    assert (row.stage, row.report) == ("champion", report.digest)
+    assert [gate["name"] for gate in row.gates or []][:2] == ["finite_metrics", "lineage"]
+
+    held = evaluated(BAD, passes=False, seed=1).data["sweep"]
+    with backend.catalog.write() as session:
+        without_code = {**old, "sweep": held, "gates": known.data["gates"]}
+        session.get_one(ReportRow, held).digest = backend.store.put_blob(json.dumps(without_code).encode())
+    forced = by_hand.promote(backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True).row
+    assert (forced.stage, forced.sweep) == ("champion", held)
+    assert not all(gate["passed"] for gate in forced.gates or [])
+
+
+def test_an_evaluators_report_from_before_reports_had_code_is_not_made_again(tmp_path: Path) -> None:
+    backend = Backend(root=str(tmp_path / "store"), catalog_url=f"sqlite:///{tmp_path}/never-asked.db")
+    spec, sweep = {"evaluator": "tests.predictors:evaluate"}, "small-that-could-not-be-judged-again"
+    known = EvaluationReport({"spec": spec, "sweep": sweep, "gates": []}, "sha256:data", "sha256:page", "page.html")
+    assert promotion._judged(backend, known) is known
+
+
+@pytest.mark.slow
+def test_metrics_that_are_not_finite_and_a_missing_lineage_are_gates_of_every_spec(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    for number, gates in enumerate(([], [{"bounds": {"metric": "accuracy", "min": 0.1}}])):
+        report = evaluated(GOOD, seed=number, gates=gates)
+        assert [gate["name"] for gate in report.data["gates"]][:2] == ["finite_metrics", "lineage"]
+
+
+@pytest.mark.slow
+def test_a_report_that_was_altered_by_hand_promotes_nothing(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+    promote_winner(backend, evaluated(GOOD))
+    report = evaluated(BAD, passes=False, seed=1)
+    path = Path(backend.store.path(blob_name(report.digest)))
+    path.chmod(0o644)
+    path.write_text(path.read_text().replace('"outcome": "fail"', '"outcome": "pass"'))
+    with pytest.raises(StoreError, match="hash"):
+        promote_winner(backend, load_report(backend.store, backend.catalog, report.data["sweep"]))
+    with backend.catalog.read() as session:
+        assert [row.version for row in versions_of(session, "small")] == ["1.0.0"]
+
+
+@pytest.mark.slow
+def test_test_rows_that_were_trained_on_block_the_promotion(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+    dataset = {"name": "leaky", "source": "tests.trainables:leaky", "target": "label", "split_column": "part"}
+    dataset["checks"] = {"leaked_rows": "warn"}
+    report = evaluated(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
+    with pytest.raises(GateFailed, match="leakage: 3 of the 30 rows of the test split have the features of a row of another split"):
+        promote_winner(backend, report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "limits", "said"),
+    [
+        ("passing", {}, None),
+        ("failing", {}, r"failing failed, exit code 1: AssertionError at candidate_tests\.py:\d+: it says 'low' of 1.0"),
+        ("hanging", {"seconds": 3}, r"hanging failed, ended after 3 seconds, the limit integration_tests\.seconds"),
+        (
+            "filling",
+            {"memory": "400Mi"},
+            r"filling failed, ended with \d+Mi of memory, more than the limit of 400Mi \(integration_tests\.memory = 400Mi\)",
+        ),
+        ("dying", {}, "dying failed, killed by SIGKILL"),
+    ],
+)
+def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_its_promotion(
+    backend: Backend, evaluated: Callable[..., EvaluationReport], function: str, limits: dict[str, Any], said: str | None
+) -> None:
+    gate = {"integration_tests": {"function": f"tests.candidate_tests:{function}", **limits}}
+    report = evaluated(GOOD, passes=said is None, gates=[gate])
+    if said is None:
+        assert promote_winner(backend, report)[0].stage == "champion"
+    else:
+        with pytest.raises(GateFailed, match=said):
+            promote_winner(backend, report)
+
+
+@pytest.mark.slow
+def test_a_promoted_version_is_loaded_from_the_store_and_knows_by_what_it_was_judged_whatever_the_checkout_was_when_it_was_promoted(
+    backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = evaluated(GOOD)
+    with monkeypatch.context() as changed:
+        changed.setattr("resources.evaluation.judged_code.code_of", lambda *functions: Code({"tests/trainables.py": "other"}, {}))
+        row, report = promote_winner(backend, report)
+    assert (row.judged_against, {gate["passed"] for gate in row.gates or []}) == (None, {True})
+    monkeypatch.setattr(type(backend.catalog), "read", lambda self: pytest.fail("the catalog is away"))
+    model = load_model("small@champion", root=backend.store.root)
+    assert list(model.predict({"x": [0.1, 0.9]})) == ["low", "high"]
+    assert (model.manifest.report, model.manifest.predictor) == (report.digest, GOOD)
+    assert model.manifest.code["tests/trainables.py"] == Path(trainables.__file__).read_text()
+    monkeypatch.setattr("halving.models.model.code_of", lambda *functions: Code({"tests/trainables.py": "other"}, {}))
+    with pytest.warns(UserWarning, match="is not what it was when small@champion was judged"):
+        load_model("small@champion", root=backend.store.root)
+
+
+@pytest.mark.slow
+def test_a_version_is_judged_again_against_the_champion_of_now(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+    promote_winner(backend, evaluated(BAD))
+    waiting, _ = promote_winner(backend, evaluated(BAD, seed=2, auto_promote=False))
+    promote_winner(backend, evaluated(GOOD, seed=1))
+    with pytest.raises(PromotionRefused, match=r"judged against champion 1\.0\.0, and the champion is 1\.0\.2 now"):
+        promote(backend.catalog, "small", waiting.version, actor="ann")
+    row, report = judge_again(backend, "small", waiting.version, actor="ann")
+    assert (row.judged_against, row.report) == ("1.0.2", report.digest)
+    with pytest.raises(PromotionRefused, match="gate non_inferior did not pass: accuracy"):
+        promote(backend.catalog, "small", waiting.version, actor="ann")
+    with pytest.raises(InvalidInput, match="is not judged again: it is the champion"):
+        judge_again(backend, "small", "1.0.2", actor="ann")
+
+
+@pytest.mark.slow
+def test_a_champion_from_before_manifests_were_kept_gets_one_by_which_it_is_loaded(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    known, _ = promote_winner(backend, evaluated(GOOD))
+    with backend.catalog.write() as session:
+        session.get_one(ModelVersionRow, ("small", "1.0.0")).manifest = None
+    row, _ = judge_again(backend, "small", "1.0.0", actor="ann")
+    assert (row.manifest is not None, row.stage, row.report, row.gates) == (True, "champion", known.report, known.gates)
+    assert publish(backend.store, backend.catalog) == []
+    assert list(load_model("small@champion", root=backend.store.root).predict({"x": [0.1]})) == ["low"]
+    with pytest.raises(InvalidInput, match="is not judged again: it is the champion"):
+        judge_again(backend, "small", "1.0.0", actor="ann")
+
+
+@pytest.mark.slow
+def test_a_winner_that_its_gates_hold_back_is_promoted_by_force_with_their_verdicts(
+    backend: Backend, evaluated: Callable[..., EvaluationReport]
+) -> None:
+    promote_winner(backend, evaluated(GOOD))
+    held = evaluated(BAD, passes=False, seed=1).data["sweep"]
+    with pytest.raises(InvalidInput, match="not forced without a note"):
+        by_hand.promote(backend, "small", held, pytest.fail, actor="ann", force=True)
+    with pytest.raises(NotFound, match=f"no version '{held}'"):
+        by_hand.promote(backend, "small", held, pytest.fail, actor="ann")
+    with pytest.raises(InvalidInput, match="would be a version of model 'small', not of 'large'"):
+        by_hand.promote(backend, "large", held, pytest.fail, actor="ann", note="now", force=True)
+    row = by_hand.promote(backend, "small", held, pytest.fail, actor="ann", note="the other leaks", force=True).row
+    assert (row.version, row.stage, row.judged_against) == ("1.0.1", "champion", "1.0.0")
+    assert not all(gate["passed"] for gate in row.gates or [])
+    with backend.catalog.read() as session:
+        told = [(event.kind, event.note) for event in events_of(session, "small") if event.actor == "ann"]
+    assert told == [("registered", "the other leaks"), ("replaced", "by 1.0.1"), ("forced", "the other leaks")]
+
+
+@pytest.mark.slow
+@pytest.mark.folder
+def test_a_report_that_was_altered_by_hand_blocks_the_promotion(backend: Backend, evaluated: Callable[..., EvaluationReport]) -> None:
+    report = evaluated(GOOD)
+    assert backend.store.folder is not None
+    file = backend.store.folder / blob_name(report.digest)
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes().replace(b'"accuracy": 1.0', b'"accuracy": 2.0'))
+    with pytest.raises(StoreError, match="is damaged: its content hashes to"):
+        promote_winner(backend, load_report(backend.store, backend.catalog, report.data["sweep"]))
+    with backend.catalog.read() as session:
+        assert versions_of(session, "small") == []

@@ -1,9 +1,7 @@
-"""Gates by tables, versions, and one champion at any time."""
+"""Versions, and one champion at any time."""
 
-import math
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from typing import Any
 
 import pytest
 
@@ -11,50 +9,9 @@ from halving import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.catalog import Catalog, ModelVersionRow
 from resources.catalog.models import champion_of, versions_of
-from resources.registry.gates import check_gates
-from resources.registry.versions import ChampionChanged, archive, parse_version, promote, register
-from resources.sweep_spec.sweep import Gates
+from resources.registry.stages import archive, promote
+from resources.registry.versions import ChampionChanged, parse_version, register
 from tests.resources.registry.winners import winner
-
-CHAMPION = {"model": "digits", "version": "1.0.0", "error": None, "metrics": {"accuracy": 0.90, "f1_macro": 0.80}}
-RIVAL_IN_NUMBERS = {**CHAMPION, "metrics": {"rmse": 2.0, "mae": 1.0}}
-
-
-@pytest.mark.parametrize(
-    ("metrics", "champion", "gates", "missing", "failed"),
-    [
-        ({"accuracy": 0.5}, None, {}, [], []),
-        ({"accuracy": math.nan}, None, {}, [], ["finite_metrics"]),
-        ({"accuracy": 0.5, "f1_macro": math.inf}, None, {}, [], ["finite_metrics"]),
-        ({"accuracy": 0.5}, None, {}, ["code"], ["lineage_complete"]),
-        ({"accuracy": 0.90}, CHAMPION, {}, [], []),
-        ({"accuracy": 0.89}, CHAMPION, {}, [], ["not_worse_than_champion"]),
-        ({"accuracy": 0.895}, CHAMPION, {"margin": 0.01}, [], []),
-        ({"accuracy": 0.88}, CHAMPION, {"margin": 0.01}, [], ["not_worse_than_champion"]),
-        ({"accuracy": 0.1, "f1_macro": 0.9}, CHAMPION, {"metric": "f1_macro"}, [], []),
-        ({"accuracy": 0.99}, CHAMPION, {"metric": "rmse"}, [], ["not_worse_than_champion"]),
-        ({"accuracy": math.nan}, CHAMPION, {}, [], ["finite_metrics", "not_worse_than_champion"]),
-        ({"rmse": 2.1}, RIVAL_IN_NUMBERS, {"margin": 0.2}, [], []),
-        ({"rmse": 2.3}, RIVAL_IN_NUMBERS, {"margin": 0.2}, [], ["not_worse_than_champion"]),
-        ({"rmse": 1.0}, RIVAL_IN_NUMBERS, {}, [], []),
-        ({"accuracy": 1.0}, {**CHAMPION, "error": "predictor raised"}, {}, [], ["not_worse_than_champion"]),
-    ],
-)
-def test_the_gates_that_fail_are_those_that_should(
-    metrics: dict[str, float], champion: Any, gates: dict[str, Any], missing: list[str], failed: list[str]
-) -> None:
-    checked = check_gates(Gates.model_validate(gates), {"metrics": metrics, "champion": champion, "spec": {}, "winner": {}}, missing)
-    assert [gate.name for gate in checked if not gate.passed] == failed
-    assert all(gate.reason for gate in checked)
-
-
-@pytest.mark.parametrize(("violation", "passed"), [(0.0, True), (0.25, False)])
-def test_a_winner_out_of_its_bounds_does_not_pass(violation: float, passed: bool) -> None:
-    winner = {"violation": violation, "metrics": {"score": 0.9, "latency_ms": 20.0 + 80 * violation}}
-    report = {"metrics": {"accuracy": 0.9}, "champion": None, "spec": {"bounds": {"latency_ms": {"max": 20.0}}}, "winner": winner}
-    (gate,) = [gate for gate in check_gates(Gates(), report, []) if gate.name == "within_bounds"]
-    assert gate.passed is passed
-    assert gate.reason.endswith("accepted are latency_ms at most 20")
 
 
 @pytest.fixture
@@ -91,16 +48,16 @@ def test_auto_promote_makes_the_new_version_champion_and_archives_the_old(backen
 def test_promotion_by_hand_works_in_both_directions_and_twice(backend: Backend, sweeps: list[str]) -> None:
     for sweep in sweeps[:2]:
         registered(backend.catalog, winner(sweep))
-    promote(backend.catalog, "digits", "1.0.1")
-    promote(backend.catalog, "digits", "1.0.1")
+    promote(backend.catalog, "digits", "1.0.1", actor="ann")
+    promote(backend.catalog, "digits", "1.0.1", actor="ann")
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
-    promote(backend.catalog, "digits", "1.0.0")
+    promote(backend.catalog, "digits", "1.0.0", actor="ann")
     assert stages(backend) == {"1.0.0": "champion", "1.0.1": "archived"}
 
 
 def test_without_its_champion_a_model_takes_the_next_winner(backend: Backend, sweeps: list[str]) -> None:
     registered(backend.catalog, winner(sweeps[0]))
-    archive(backend.catalog, "digits", "1.0.0")
+    archive(backend.catalog, "digits", "1.0.0", actor="ann")
     registered(backend.catalog, winner(sweeps[1]))
     assert stages(backend) == {"1.0.0": "archived", "1.0.1": "champion"}
 
@@ -143,10 +100,10 @@ def test_winners_registered_at_once_get_versions_of_their_own_and_one_champion(b
 
 def test_an_unknown_version_is_answered_with_those_that_exist(backend: Backend, sweeps: list[str]) -> None:
     with pytest.raises(NotFound, match="no versions yet: run a sweep first"):
-        promote(backend.catalog, "digits", "9.9.9")
+        promote(backend.catalog, "digits", "9.9.9", actor="ann")
     registered(backend.catalog, winner(sweeps[0]))
     with pytest.raises(NotFound, match=r"no version '9\.9\.9' of model 'digits'; there are digits 1\.0\.0 \(champion\)"):
-        promote(backend.catalog, "digits", "9.9.9")
+        promote(backend.catalog, "digits", "9.9.9", actor="ann")
 
 
 def test_a_version_that_is_none_is_refused() -> None:

@@ -1,36 +1,31 @@
 """A search survives the death of its processes: killed after any event, it decides and finds the same as if nothing had happened."""
 
-import json
 import multiprocessing
-import os
 import random
 import secrets
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from halving.trial.messages import ReachedRung, ReturnedEarly
 from resources.catalog import AttemptRow, Catalog, RungResultRow
-from resources.catalog.pipelined import Asked, together
-from resources.scheduling import transaction as sweep_transaction
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.state_cache import StateCache
 from resources.scheduling.sweeps import SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep
-from resources.search.decide import Continue, Decision, ranking
+from resources.search.decide import Continue, ranking
 from resources.search.state import Rung, Status
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -38,6 +33,8 @@ from tests.backends import SMALL, snapshot_row
 from tests.clock import Clock
 from tests.postgres import Postgres
 from tests.properties import examples
+from tests.resources.scheduling import killed_processes
+from tests.resources.scheduling.killed_processes import NEVER, opened_catalog, serve
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "asha": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2}},
@@ -46,7 +43,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "median": {"median": {"sampler": "random", "max_budget": 3, "min_trials": 2}},
     "audit": {"asha": {"sampler": "random", "max_budget": 4, "reduction_factor": 2, "audit": 0.5}},
 }
-NEVER = 1_000_000
 
 
 def spec_of(strategy: str, **changes: Any) -> SweepSpec:
@@ -59,126 +55,6 @@ def opened(catalog: Catalog, spec: SweepSpec) -> str:
     """A new sweep, whatever others of its spec there are."""
     return open_sweep(catalog, spec, "sha256:s", driver=secrets.token_hex(8), commit=None).id
 
-
-def score(params: dict[str, Any], epochs: int) -> float:
-    """What a trial reports: a function of its params and its epochs alone, with curves that cross."""
-    return params["x"] * (1 - 0.5**epochs) + 0.3 * ((params["x"] * 7919 * epochs) % 1.0)
-
-
-def opened_catalog(url: str) -> Catalog:
-    """Without waiting for the disk: what a process has written outlives its death, if not the machine's."""
-    catalog = Catalog(url)
-    if catalog.engine.dialect.name == "sqlite":
-        event.listen(catalog.engine, "connect", lambda connection, _record: connection.execute("PRAGMA synchronous=OFF"))
-        catalog.engine.dispose()
-    return catalog
-
-
-# The side of the processes that are killed.
-
-
-class Trainer:
-    """Trains trials epoch by epoch, with a log of the epochs and a checkpoint file for each trial, which outlive it."""
-
-    def __init__(self, folder: Path, scheduler: Scheduler, tick: Callable[..., None]) -> None:
-        self._folder, self._scheduler, self._tick = folder, scheduler, tick
-
-    def train(self, given: Assignment) -> None:
-        """Go on from the checkpoint to the next rung, and in place as long as the trial may."""
-        checkpoint = self._folder / f"{given.key}.json"
-        epoch = json.loads(checkpoint.read_text()) if checkpoint.exists() else 0
-        if given.trial == 0:
-            self._scheduler.heartbeat(given)
-        for rung_epochs in given.ladder[given.rung :]:
-            while epoch < rung_epochs:
-                epoch += 1
-                with (self._folder / "epochs.log").open("a") as log:
-                    log.write(f"{given.key} {epoch}\n")
-                self._tick()
-                new = checkpoint.with_suffix(".new")
-                new.write_text(json.dumps(epoch))
-                new.rename(checkpoint)
-            if not isinstance(self._report(given, epoch), Continue):
-                return
-
-    def _report(self, given: Assignment, epoch: int) -> Decision:
-        """Trial 2 diverges, and the fourth one's process dies once."""
-        if given.trial == 2:
-            return self._scheduler.failed(given, "NaN", 1.0, None)
-        if given.trial == 3 and self._scheduler.state().trials[3].failures == 0:
-            return self._scheduler.crashed(given, "boom", 1.0)
-        reported = ReachedRung(epoch, {"score": score(given.params, epoch)}, f"sha256:{given.trial}-{epoch}")
-        return self._scheduler.reached(given, reported, 1.0)
-
-
-def serve(orders: Connection, url: str, folder: Path) -> None:
-    """A process of a sweep: follows its orders, and kills itself at the event that they name."""
-    left = NEVER
-
-    def tick(*_: Any) -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def writing(connection: Any, asked: list[Asked], **given: Any) -> Any:
-        tick()
-        return together(connection, asked, **given)
-
-    transaction = Catalog.transaction
-
-    @contextmanager
-    def committed(catalog: Catalog) -> Iterator[Any]:
-        with transaction(catalog) as connection:
-            yield connection
-        tick()
-
-    sweep_transaction.together, Catalog.transaction = writing, committed  # type: ignore[assignment, method-assign]
-    with closing(opened_catalog(url)) as catalog:
-        clock, scheduler = [0.0], None
-        while True:
-            order, sweep, clock[0], kill_at = orders.recv()
-            left = kill_at or left
-            if scheduler is None or scheduler.id != sweep:
-                scheduler = Scheduler(catalog, sweep, lambda: clock[0])
-            orders.send(ORDERS[order](scheduler, Trainer(folder, scheduler, tick)))
-
-
-def pull(scheduler: Scheduler, trainer: Trainer) -> str:
-    """What a worker of the one job does: take work and train it."""
-    work = scheduler.next_work("worker")
-    if isinstance(work, Assignment):
-        trainer.train(work)
-    return type(work).__name__
-
-
-def launch(scheduler: Scheduler, trainer: Trainer) -> str:
-    """What a sensor does in a tick, for two runs at a time."""
-    scheduler.requeue_lost()
-    while scheduler.running() < 2:
-        if not isinstance(work := scheduler.next_work(None), Assignment):
-            return type(work).__name__
-    return "launched"
-
-
-def claim(scheduler: Scheduler, trainer: Trainer) -> str:
-    """What a run does that a sensor has launched."""
-    waiting = scheduler.handed_out()
-    if waiting:
-        trainer.train(scheduler.claim(waiting[0].trial, "run"))
-    return "ran"
-
-
-def look(scheduler: Scheduler, trainer: Trainer) -> str:
-    """What anybody does now and then: doubt the leases that have run out."""
-    scheduler.requeue_lost()
-    return "looked"
-
-
-ORDERS = {"pull": pull, "launch": launch, "claim": claim, "look": look}
-
-
-# The side that kills and compares.
 
 _processes = multiprocessing.get_context("forkserver")
 
@@ -224,11 +100,14 @@ Players = Callable[[str], Player]
 
 @pytest.fixture(scope="module", autouse=True)
 def _preloaded() -> Iterator[None]:
-    # A process has one fork server: that of the tests before knows none of this, and every child would import it, for two seconds.
-    forkserver._forkserver._stop()
-    _processes.set_forkserver_preload(["pytest", "optuna", "tests.resources.scheduling.test_chaos"])
+    """A process has one fork server: that of the tests before knows none of this, and holds what would only make each fork slower."""
+    server = forkserver._forkserver
+    server._stop()
+    before = server._preload_modules
+    server.set_forkserver_preload(["pytest", killed_processes.__name__])
     yield
-    forkserver._forkserver._stop()
+    server._stop()
+    server.set_forkserver_preload(before)
 
 
 @pytest.fixture

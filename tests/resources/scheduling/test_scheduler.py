@@ -15,7 +15,7 @@ from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import LEASE_SECONDS
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
-from resources.search.decide import Complete, Continue, Fail, Finish, Pause, Retry, Wait
+from resources.search.decide import Complete, Continue, Fail, Finish, Pause, Requeue, Retry, Wait
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec
 from tests.backends import snapshot_row
@@ -137,6 +137,20 @@ def test_a_released_trial_goes_on_elsewhere_without_a_failure_counted(backend: B
     again = work(scheduler)
     assert (again.trial, again.attempt) == (0, 2)
     assert scheduler.state().trials[0].failures == 0
+
+
+def test_a_trial_that_goes_on_with_other_resources_is_handed_out_first_however_often_that_is_told(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    median = {"median": {"min_budget": 1, "max_budget": 3}}
+    scheduler = opened(backend, small_spec(strategy=median, max_retries=0, max_preemptions=0), clock)
+    first = work(scheduler)
+    assert isinstance(reach(scheduler, first, 0.5), Continue)
+    for _ in range(2):  # the answer to the first COMMIT may have been lost
+        assert scheduler.resized(first, 1.0) == Requeue(first.trial)
+    again = work(scheduler)
+    assert (again.trial, again.attempt, again.rung, again.granted) == (first.trial, 2, 1, 2)
+    assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
 
 
 def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(backend: Backend, small_spec: Spec, clock: Clock) -> None:

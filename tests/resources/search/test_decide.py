@@ -19,6 +19,7 @@ from resources.search.decide import (
     Reached,
     Released,
     Requeue,
+    Resized,
     Resume,
     Retry,
     Returned,
@@ -155,6 +156,7 @@ ENDS: list[tuple[type[Event], dict[str, Any], list[Any]]] = [
     (Preempted, {"max_preemptions": 2, "max_retries": 0}, [Requeue, Requeue, Fail]),
     (Preempted, {"max_preemptions": 0}, [Fail]),
     (Released, {"max_preemptions": 0, "max_retries": 0}, [Requeue, Requeue, Requeue]),
+    (Resized, {"max_preemptions": 0, "max_retries": 0}, [Requeue, Requeue, Requeue]),
     (Failed, {"max_retries": 5}, [Fail]),
 ]
 

@@ -91,6 +91,11 @@ def test_bounds_and_other_objectives_are_read_from_their_own_curves(small_spec: 
     assert (result_at(spec, curve, 1), result_at(spec, curve, 2)) == (Result((0.5, 3.0)), Result((0.6, 3.0), 0.5))
 
 
+def test_a_sweep_whose_resources_go_by_its_rungs_is_replayed_under_a_strategy_with_others(small_spec: Spec) -> None:
+    by_rung = small_spec(resources={"gpus": {1: 1, 9: 8}, "nodes": {1: 1, 9: 2}}, elastic={"min_nodes": 1}, image="train")
+    assert spec_with(by_rung, "random", 5).budgets == (9,)
+
+
 def test_budgets_that_are_left_out_are_the_sweeps_own(small_spec: Spec) -> None:
     spec = small_spec(strategy={"tpe": {"budget": 50}}, warm_start="auto", start_from=[{"x": 0.5}])
     assert spec_with(spec, "hyperband", 5).budgets[-1] == 50

@@ -32,6 +32,8 @@ QUIET = [
     {**training(warmup_epochs=3), **asha(min_budget=4, max_budget=108)},
     training(lr_schedule="cosine", schedule_epochs=27),
     training(lr_schedule="step", schedule_epochs=9),
+    {**training(lr_schedule="cosine", schedule_epochs=27), "final": {"epochs": 54}},
+    {**space(T_max={"constant": 27}), "final": {}},
     training(lr_schedule="constant"),
     space(t_max={"constant": 27}),
     space(warmup={"categorical": ["none", "short"]}),
@@ -41,10 +43,13 @@ QUIET = [
     {"strategy": {"tpe": {}}, "max_trials": 11},
     {"strategy": {"asha": {"sampler": "tpe", "options": {"n_startup_trials": 26}}}, "max_trials": 27},
     {"strategy": {"grid": {"points": 3}}, "training": {"lr_schedule": "cosine"}},
+    {**asha(), "resources": {"cpus": 0.5}},
+    {**asha(), "resources": {"cpus": 2, "processes": 2}},
     {"strategy": {"random": {}}, "space": {"x": X, "t_max": {"int": {"low": 1, "high": 9}}}},
 ]
 
 LOUD = [
+    ({**asha(), "resources": {"gpus": {1: 1, 9: 8}}}, "resources.cpus = 1: the 8 processes of a trial share", "give cpus = 8 or more"),
     (training(warmup_epochs=1), "training.warmup_epochs = 1: the first rung, at 1 epochs", "give strategy.asha.min_budget above 1"),
     (space(warmup_epochs={"int": {"low": 0, "high": 5}}), "space.warmup_epochs = 5: the first rung", "or a shorter warm-up"),
     (space(lr_warmup_epochs={"categorical": [0, 4, 2]}), "space.lr_warmup_epochs = 4: the first rung", "low learning rate look best"),
@@ -75,6 +80,11 @@ LOUD = [
         "give more than 40",
     ),
     ({"strategy": {"gp": {}}, "max_trials": 1_001}, "max_trials = 1001: a Gaussian process", "at most 1,000"),
+    (
+        {**space(T_max={"constant": 27}), "final": {"epochs": 54}},
+        "final.epochs = 54: the learning rate, which falls over space.T_max = 27, has reached its end before",
+        "anneal over run.max_epochs",
+    ),
     ({"strategy": {"nsga2": {}}, "max_trials": 50}, "strategy.nsga2.population_size = 50", "smaller population"),
 ]
 

@@ -161,6 +161,21 @@ LIMITS = [
 ]
 
 OTHERS = [
+    ({"metrics": ["roc_ac"]}, ["metrics.0 = 'roc_ac'", "did you mean 'roc_auc'", "neg_log_loss"]),
+    ({"metrics": ["rand_score"]}, ["metrics.0 = 'rand_score'", "no such scorer for a table"]),
+    ({"metrics": ["roc_auc", "roc_auc"]}, ["metrics.1 = 'roc_auc'", "give each once"]),
+    (
+        {"metrics": ["roc_auc"], "gates": [{"improvement": {"metric": "f1"}}]},
+        ["gates.0.improvement.metric = 'f1'", "add it to metrics, or give one of ['roc_auc']"],
+    ),
+    ({"evaluator": "m:f"}, ["evaluator = 'm:f'", "predictor = 'tests.trainables:predict' judges the winner already"]),
+    ({"predictor": None, "evaluator": "m:f", "metrics": ["r2"]}, ["metrics = ['r2']", "the evaluator gives its own"]),
+    ({"slices": ["age >= "]}, ["slices.0 = 'age >= '", "a comparison of columns such as 'age >= 65'"]),
+    ({"slices": ["__import__('os') == 1"]}, ["slices.0", "is no call of min"]),
+    ({"slices": ["x", "x"]}, ["slices.1 = 'x'", "give each once"]),
+    ({"evaluation_limits": {"seconds": 0}}, ["evaluation_limits.seconds", "greater than 0"]),
+    ({"evaluation_limits": {"memory": "much"}}, ["evaluation_limits.memory", "for example 512Mi"]),
+    ({"serving": {"batch": 1}}, ["serving.batch", "greater than or equal to 2"]),
     (objective(direction="up"), ["objective.direction", "'up'", "'maximize' or 'minimize'"]),
     (objective(window=5), ["objective", "window = 5", "summary = 'average', not 'end'", "leave it out"]),
     (objective(summary="average", window=0), ["objective.window", "0", "greater than or equal to 1"]),
@@ -179,7 +194,17 @@ OTHERS = [
     ({"max_trials": 0}, ["max_trials", "0", "greater than or equal to 1"]),
     ({"max_trials": "many"}, ["max_trials", "'many'", "integer"]),
     ({"concurency": 2}, ["concurency", "no such field, did you mean 'concurrency'?"]),
-    ({"gates": {"metric": "auc"}}, ["gates.metric", "'auc'", "'accuracy'"]),
+    ({"gates": {"metric": "accuracy"}}, ["gates", "list"]),
+    ({"gates": [3]}, ["gates.0", "give a name, or a name with its settings; the gates are bounds, finite_metrics"]),
+    ({"gates": ["linage"]}, ["gates.0.linage", "no such field, did you mean 'lineage'?"]),
+    ({"gates": [{"lineage": {}, "leakage": {}}]}, ["gates.0", "give exactly one of"]),
+    ({"gates": [{"non_inferior": {"margin": 0}}]}, ["gates.0.non_inferior.margin", "greater than 0"]),
+    ({"gates": [{"non_inferior": {"margin": 1, "margin_percent": 2}}]}, ["gates.0.non_inferior", "margin = 1 and margin_percent = 2"]),
+    ({"gates": [{"improvement": {"effect": 1, "effect_percent": 2}}]}, ["gates.0.improvement", "effect = 1 and effect_percent = 2"]),
+    ({"gates": [{"bounds": {"metric": "accuracy"}}]}, ["gates.0.bounds", "give min, max or both"]),
+    ({"gates": ["latency"]}, ["gates.0.latency", "give p50_ms, p99_ms or both"]),
+    ({"gates": ["slices"]}, ["gates.0 = 'slices'", "the spec has no slices"]),
+    ({"gates": [{"latency": {"p50_ms": 1}}], "serving": {"seconds": 0}}, ["gates.0 = 'latency'", "serving.seconds = 0 measures nothing"]),
 ]
 
 

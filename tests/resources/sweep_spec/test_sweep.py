@@ -1,5 +1,6 @@
 """A spec is read with its defaults, and what it names is imported before anything runs."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,38 @@ def test_the_digest_is_that_of_the_meaning_not_of_the_spelling(small: Callable[.
     assert parse_spec(small(space=space)).digest == parse_spec(small(space=as_list)).digest
     average = {"metric": "score", "direction": "maximize", "summary": "average"}
     assert parse_spec(small(objective=average)).digest == parse_spec(small(objective={**average, "window": 5})).digest
+
+
+def test_a_spec_that_does_not_ask_for_determinism_has_the_digest_that_it_had(small: Callable[..., dict[str, Any]]) -> None:
+    plain = parse_spec(small())
+    assert "deterministic" not in plain.canonical_json()
+    assert parse_spec(small(deterministic=False)).digest == plain.digest != parse_spec(small(deterministic=True)).digest
+
+
+def test_a_spec_is_of_the_project_of_its_name_unless_it_names_one(small: Callable[..., dict[str, Any]]) -> None:
+    spec = parse_spec(small())
+    assert (spec.project, spec.priority) == (spec.name, 0)
+    named = parse_spec(small(project="vision", priority=3))
+    assert (named.project, stored_spec(json.loads(named.canonical_json())).project) == ("vision", "vision")
+    assert parse_spec(small(project=spec.name, priority=0)).digest == spec.digest
+    assert named.digest != spec.digest
+    assert '"project"' not in spec.canonical_json()  # a sweep that was launched before there were projects is found again
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"project": "a/b"}, "project = 'a/b' is not accepted: give 1-128 letters"),
+        ({"project": ""}, "project = '' is not accepted: give 1-128 letters"),
+        ({"priority": 1001}, "priority = 1001 is not accepted: Input should be less than or equal to 1000"),
+        ({"name": "a/b"}, "name = 'a/b' is not accepted: give 1-128 letters"),
+    ],
+)
+def test_a_wrong_project_or_priority_is_one_error(small: Callable[..., dict[str, Any]], change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_spec(small(**change))
+    assert str(refused.value).count("is not accepted: ") == 1
+    assert said in str(refused.value)
 
 
 def test_a_stored_spec_is_read_back_as_it_was(small_spec: Callable[..., SweepSpec]) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from halving import Store, StoreError
-from halving.checkpoints.serialization import restore
+from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
 from tests.checkpoints import packed
 from tests.sdk.conftest import Script
@@ -45,8 +45,8 @@ def test_a_disk_without_room_for_a_checkpoint_skips_it_and_training_goes_on(scri
         "run = halving.init('p', id='r', system_metrics=None)\n"
         "before = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         "for epoch in run.epochs(2):\n"
-        "    resource.setrlimit(resource.RLIMIT_FSIZE, (2**23, before[1]) if epoch == 1 else before)\n"
-        f"    run.save(weights={'torch.ones(2**22)' if torch_is_used else '[0.5] * 2**22'}, epoch=epoch)\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]) if epoch == 1 else before)\n"
+        f"    run.save(weights={'torch.ones(2**19)' if torch_is_used else '[0.5] * 2**18'}, epoch=epoch)\n"
         "run.finish()\n"
         "print(run.checkpoint.epoch)\n",
         before=("env", f"TMPDIR={tmp_path / 'scratch'}"),

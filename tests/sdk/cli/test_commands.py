@@ -476,19 +476,19 @@ def test_a_damaged_metric_file_is_one_message(filled: Store, command: Halving) -
 
 
 def test_what_retention_left_is_shown_and_what_it_took_is_not_exported(filled: Store, command: Halving) -> None:
-    from halving.maintenance.retention import apply_retention
+    from halving.maintenance.retention import PointDays, drop_points
 
     before = command("show", "resumed", "--json").data["metrics"]
     assert command("compact", "resumed").status == 0
     later = datetime.now(UTC) + timedelta(days=30)
-    apply_retention(filled, protected=[], days=1, now=later)
+    drop_points(filled, "text", PointDays(1), protected=[], now=later)
     assert command("show", "resumed", "--json").data["metrics"] == before
     said = command("export", "resumed", "base-0", "-k", "loss")
     assert (said.status, "were dropped by retention" in said.err) == (1, True)
     said = command("export", "resumed", "base-0")
     assert (said.status, {row["run"] for row in rows_of(said)}) == (0, {"base-0"})
     assert "left out: the points of 'loss' in run 'resumed' were dropped by retention" in said.err
-    apply_retention(filled, protected=[], days=1, rollup_days=2, now=later + timedelta(days=30))
+    drop_points(filled, "text", PointDays(1, rollup=2), protected=[], now=later + timedelta(days=30))
     assert command("show", "resumed", "--json").data["metrics"] == {"loss": {"last": 7.5, "min": None, "max": None, "points": None}}
 
 
@@ -563,7 +563,7 @@ def test_help_imports_nothing_heavy() -> None:
         "finally:\n    print(sorted(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    for name in ("runs", "show", "compare", "export", "recover", "compact"):
+    for name in ("runs", "show", "compare", "rerun", "why", "export", "recover", "compact"):
         assert f"    {name} " in done.stdout
     for heavy in ("rich", "pyarrow", "numpy", "duckdb", "dagster", "sqlalchemy", "halving.query.runs"):
         assert f"'{heavy}'" not in done.stderr

@@ -116,3 +116,43 @@ def test_a_snapshot_of_a_version_without_shards_says_so(store: Store) -> None:
 def test_a_data_loader_in_a_process_of_its_own_gets_the_dataset_of_a_run(dataset: Dataset) -> None:
     dataset.give_up_at = lambda: time.monotonic()  # as a run's own does, it knows something that no other process has
     assert pickle.loads(pickle.dumps(dataset)).read("test").num_rows == 2
+
+
+def test_where_train_is_several_splits_it_is_their_rows_one_after_the_other_in_the_order_given(dataset: Dataset) -> None:
+    both = Dataset(dataset.store, dataset.name, dataset.digest, ["train", "test"])
+    assert both.read("train").to_pydict() == pa.concat_tables([dataset.read("train"), dataset.read("test")]).to_pydict()
+    assert dict(both.splits) == {"train": 6, "test": 2, "none": 0}
+    assert both.read("test") == dataset.read("test")
+    assert both.read() == dataset.read()  # every row once
+    turned = Dataset(dataset.store, dataset.name, dataset.digest, ["test", "train"])
+    assert turned.read("train")["label"].to_pylist() == list("ecadbf")
+    assert pickle.loads(pickle.dumps(both)).shards("train") == both.shards("train")
+    with pytest.raises(NotFound, match="no split 'valid'"):
+        Dataset(dataset.store, dataset.name, dataset.digest, ["train", "valid"]).read("train")
+
+
+def test_a_loader_of_several_splits_has_each_row_once_in_an_order_of_its_own_which_no_other_loaders_state_fits(dataset: Dataset) -> None:
+    both = Dataset(dataset.store, dataset.name, dataset.digest, ["train", "test"])
+
+    def order(seed: int) -> list[str]:
+        return [label for batch in both.loader("train", batch_size=4, seed=seed) for label in batch["label"]]
+
+    assert sorted(order(0)) == list("abcdef")
+    assert order(0) == order(0)
+    assert [order(seed) for seed in range(5)] != [order(0)] * 5
+    loader = both.loader("train", batch_size=2)
+    state = loader.state_dict()
+    assert state["split"] == "train+test"
+    with pytest.raises(InvalidInput, match="split"):
+        dataset.loader("train", batch_size=2).load_state_dict(state)
+
+
+def test_train_and_validation_of_a_dataset_with_folds_are_all_folds_whichever_fold_is_asked_for(store: Store) -> None:
+    folds = {
+        name: [put_shard(store, arrow_file(pa.table({"n": [number]})), 1)] for number, name in enumerate(["fold-0", "fold-1", "fold-2"])
+    }
+    plain = snapshot(store, {**folds, "test": [put_shard(store, arrow_file(pa.table({"n": [9]})), 1)]})
+    both = Dataset(store, plain.name, plain.digest, ["train", "validation"])
+    for fold in range(3):
+        assert sorted(both.read("train", fold=fold)["n"].to_pylist()) == [0, 1, 2]
+        assert both.read("validation", fold=fold)["n"].to_pylist() == [fold]

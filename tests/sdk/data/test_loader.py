@@ -1,7 +1,6 @@
 """A loader hands out each row of an epoch once, in an order that any number of processes takes up at any row."""
 
 import gc
-import multiprocessing
 import os
 import pickle
 import threading
@@ -12,12 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.data.loader import Loader
+from halving.distributed.ranks import Ranks
+from tests.gangs import run_gang
 from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, sharded, snapshot
 from tests.waiting import wait_for
@@ -364,26 +364,14 @@ def test_ranks_are_those_of_torchruns_environment(datasets: dict[str, Dataset], 
         datasets["one shard"].loader("train", batch_size=16)
 
 
-def share_of(dataset: Dataset, rank: int, place: str, answer: "multiprocessing.Queue[Any]") -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2)
-    answer.put((rank, numbers(dataset.loader("train", batch_size=16))))
-    torch.distributed.destroy_process_group()
+def share_of(_: Ranks, dataset: Dataset) -> list[list[int]]:
+    return numbers(dataset.loader("train", batch_size=16))
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset], tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    answer = fork.Queue()
-    processes = [fork.Process(target=share_of, args=(datasets["one shard"], rank, str(tmp_path / "group"), answer)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    shares = dict(answer.get(timeout=60) for _ in processes)
-    for process in processes:
-        process.join()
-    assert [flat(parts) for parts in zip(shares[0], shares[1], strict=True)] == numbers(
-        datasets["one shard"].loader("train", batch_size=16)
-    )
+def test_ranks_are_those_of_torch_distributed(datasets: dict[str, Dataset]) -> None:
+    shares = run_gang(2, share_of, datasets["one shard"])
+    assert [flat(parts) for parts in zip(*shares, strict=True)] == numbers(datasets["one shard"].loader("train", batch_size=16))
 
 
 # Faults of the shards

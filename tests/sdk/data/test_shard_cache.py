@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data.order import Order
 from halving.data.shard_cache import ShardCache
 from halving.data.shards import Shard
 from halving.errors import StoreUnavailable
@@ -79,6 +81,46 @@ def test_the_second_epoch_is_read_from_this_machine(remote: Store, gate: Gate, f
     assert flat(numbers(again)) == first
 
 
+def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_for_all_shards(
+    remote: Store, gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = sharded(remote, *numbered(*[50] * 12))
+    shards = dataset.shards("train")
+    monkeypatch.setenv("HALVING_CACHE_BYTES", str(8 * max(shard.bytes for shard in shards)))
+    monkeypatch.setattr("halving.data.loader_plan._BLOCK_ROWS", 10)  # shards have many times what is read at once
+
+    def needs(seed: int, epoch: int) -> list[int]:
+        return Order([50] * 12, seed=seed, epoch=epoch, lanes=2).needs()[1].tolist()
+
+    # Those that the second epoch begins with are what the first has used longest ago.
+    seed = next(seed for seed in range(10_000) if set(needs(seed, 2)[:2]) == set(needs(seed, 1)[:2]))
+    loader = dataset.loader("train", batch_size=2, lanes=2, seed=seed)
+    numbers(loader)
+    first = {shards[number].sha256 for number in needs(seed, 2)[:2]}
+    wait_for(lambda: first <= set(names(folder)), 60, "the shards with which the next epoch begins")
+    gate.shut()
+    dataset.give_up_at = time.monotonic
+    assert loader.epoch == 2
+    assert len(next(iter(loader))["n"]) == 2
+
+
+@pytest.mark.usefixtures("soon")
+def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(remote: Store, gate: Gate) -> None:
+    dataset = sharded(remote, *numbered(*[40] * 12))
+    loader = dataset.loader("train", batch_size=8, lanes=4)
+    gate.shut()
+    with pytest.warns(UserWarning, match="halving: dataset points ") as warned:
+        iteration = iter(loader)
+        wait_for(lambda: dataset.outage._waiting > 2, 60, "several threads that wait")
+        gate.open()
+        assert len(flat(numbers(iteration))) == 480
+        wait_for(lambda: len(warned.list) > 1, 60, "the word that it is over")
+    said = [str(each.message) for each in warned]
+    assert len(said) == 2, said
+    assert re.match(rf"halving: dataset points waits for the store {re.escape(remote.root)}, up to \d+ s: ", said[0])
+    assert re.fullmatch(rf"halving: dataset points goes on: the store {re.escape(remote.root)} answers again after \d+ s", said[1])
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(s3: S3, remote: Store, gate: Gate) -> None:
     dataset = sharded(remote, *numbered(*[40] * 12))
@@ -89,7 +131,7 @@ def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_sa
             path.unlink()
     iteration = iter(dataset.loader("train", batch_size=8, lanes=1))
     found = [next(iteration)["n"].tolist()]
-    with pytest.warns(UserWarning, match="dataset points waits for the store"):
+    with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
         gate.shut()
         threading.Timer(3, gate.open).start()
         found += numbers(iteration)
@@ -116,10 +158,10 @@ def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: St
 class Counting(Store):
     """Writes a line for each shard that is asked of the store."""
 
-    def open_stream(self, name: str) -> Any:
+    def parts(self, name: str) -> Iterator[bytes]:
         with Path("asked").open("a") as file:
             file.write(f"{name}\n")
-        return super().open_stream(name)
+        yield from super().parts(name)
 
 
 def fetch_all(root: str, shards: list[Shard], start: Any) -> None:

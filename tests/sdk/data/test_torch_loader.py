@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning"),
 ]
 SLOW = pytest.mark.slow  # each worker is a process
-STARTED = [(1, "fork"), (2, "fork"), (3, "fork"), (2, "spawn")]
+STARTED = [(1, "fork"), (2, "fork"), (3, "fork"), (2, "forkserver"), (2, "spawn")]
 WORKERS = [(0, None), *(pytest.param(workers, start, marks=SLOW) for workers, start in STARTED)]
 
 
@@ -42,7 +42,7 @@ def test_the_number_of_workers_changes_neither_the_batches_nor_their_order(datas
     assert loader.state_dict() == wanted.state_dict()
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "spawn", marks=SLOW)])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(3, "forkserver", marks=SLOW)])
 def test_what_workers_have_prepared_ahead_is_not_counted_and_a_resume_goes_on_with_the_next_row(
     store: Store, workers: int, start: str | None
 ) -> None:
@@ -108,7 +108,7 @@ def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
     return rows["n"].to_numpy() * 2, [str(value) for value in rows["n"].to_pylist()]
 
 
-@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(2, "spawn", marks=SLOW)])
+@pytest.mark.parametrize(("workers", "start"), [(0, None), pytest.param(2, "fork", marks=SLOW), pytest.param(2, "forkserver", marks=SLOW)])
 def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, workers: int, start: str | None) -> None:
     dataset = sharded(store, *numbered(20, 20))
     loader = dataset.loader("train", batch_size=16, transform=pairs)

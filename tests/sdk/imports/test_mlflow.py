@@ -120,22 +120,14 @@ def own(kind: str, logged: dict[str, Path], tmp_path: Path, monkeypatch: pytest.
     return tmp_path / "logs"
 
 
-@pytest.fixture
-def source(kind: str, own: Path, python: Path) -> Iterator[str]:
-    """What ``halving import mlflow`` is given."""
-    if kind != "server":
-        yield STORES[kind]
-        return
-    with _serving(python, own) as address:
-        yield address
-
-
-@contextmanager
-def _serving(python: Path, folder: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(python: Path, logged: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of MLflow's server on a copy of what it logged; without its jobs, for which it starts eight processes more."""
+    folder = shutil.copytree(logged["server"], tmp_path_factory.mktemp("server") / "logs")
     port = free_port()
     command = [str(python), "-m", "mlflow", "server", "--backend-store-uri", STORES["server"], "--port", str(port), "--workers", "1"]
     with (folder / "server.log").open("w") as log:
-        variables = environment(folder) | {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+        variables = environment(folder) | {"PATH": f"{python.parent}:{os.environ['PATH']}", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         server = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log, start_new_session=True)
     try:
         address = f"http://127.0.0.1:{port}"
@@ -145,6 +137,12 @@ def _serving(python: Path, folder: Path) -> Iterator[str]:
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()
+
+
+@pytest.fixture
+def source(kind: str, own: Path, request: pytest.FixtureRequest) -> str:
+    """What ``halving import mlflow`` is given."""
+    return request.getfixturevalue("server") if kind == "server" else STORES[kind]
 
 
 def _answers(address: str) -> bool:
@@ -162,6 +160,60 @@ def root(tmp_path: Path) -> str:
 
 def by_name(root: str) -> dict[str, Any]:
     return {info.tags.get("name", ""): info for info in list_runs(Store(root))}
+
+
+KILLED = """
+import os, signal, sys
+from halving.cli.main import main
+from halving.imports import foreign_run
+from halving.store.store import Store, digest_of
+
+foreign_run.PIECE_POINTS = 1_000
+create, left = Store.create, [int(sys.argv[2])]
+
+def dies(*given, **options):
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    create(*given, **options)
+
+Store.create = dies
+main(["import", "mlflow", sys.argv[1], "--root", sys.argv[3]])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("mlflow")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["database", "server"])
+def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
+    source: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They only read; the next test writes into the server's store, and so comes after this one."""
+    whole = str(tmp_path / "whole")
+    imported(capsys, "mlflow", source, whole)
+
+    def is_whole(root: str) -> None:
+        assert points(root) == points(whole)
+        shown, expected = (
+            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))} for each in (root, whole)
+        )
+        assert shown == expected
+        named = [sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json")) for each in (root, whole)]
+        assert named[0] == named[1]
+
+    for writes in (1, 3, 12):
+        root = str(tmp_path / f"killed{writes}")
+        done = subprocess.run([sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False)
+        assert done.returncode == -signal.SIGKILL
+        imported(capsys, "mlflow", source, root)
+        is_whole(root)
+    root = str(tmp_path / "together")
+    command = [sys.executable, "-m", "halving.cli.main", "import", "mlflow", source, "--root", root]
+    importers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
+    told = [importer.communicate(timeout=300)[0] for importer in importers]
+    assert [importer.returncode for importer in importers] == [0, 0], told
+    is_whole(root)
 
 
 @pytest.mark.slow
@@ -221,59 +273,6 @@ def test_what_was_logged_is_there_and_what_is_new_comes_later_and_nothing_twice(
         assert said["new values of metrics that got values with earlier times since they were copied"] == 2
     else:
         assert values == [("later", 3.0), ("loss", 1.0), ("loss", 0.5), ("loss", 0.25)]
-
-
-KILLED = """
-import os, signal, sys
-from halving.cli.main import main
-from halving.imports import foreign_run
-from halving.store.store import Store, digest_of
-
-foreign_run.PIECE_POINTS = 1_000
-create, left = Store.create, [int(sys.argv[2])]
-
-def dies(*given, **options):
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    left[0] -= 1
-    create(*given, **options)
-
-Store.create = dies
-main(["import", "mlflow", sys.argv[1], "--root", sys.argv[3]])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.xdist_group("mlflow")
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["database", "server"])
-def test_imports_that_are_killed_or_run_at_once_take_all_and_nothing_twice(
-    source: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = str(tmp_path / "whole")
-    imported(capsys, "mlflow", source, whole)
-
-    def is_whole(root: str) -> None:
-        assert points(root) == points(whole)
-        shown, expected = (
-            {info.run: (info.status, len(info.attempts), info.params) for info in list_runs(Store(each))} for each in (root, whole)
-        )
-        assert shown == expected
-        named = [sorted(path.name for path in Path(each).glob("runs/*/*/artifacts/*.json")) for each in (root, whole)]
-        assert named[0] == named[1]
-
-    for writes in (1, 3, 12):
-        root = str(tmp_path / f"killed{writes}")
-        done = subprocess.run([sys.executable, "-c", KILLED, source, str(writes), root], capture_output=True, check=False)
-        assert done.returncode == -signal.SIGKILL
-        imported(capsys, "mlflow", source, root)
-        is_whole(root)
-    root = str(tmp_path / "together")
-    command = [sys.executable, "-m", "halving.cli.main", "import", "mlflow", source, "--root", root]
-    importers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]
-    told = [importer.communicate(timeout=300)[0] for importer in importers]
-    assert [importer.returncode for importer in importers] == [0, 0], told
-    is_whole(root)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,15 @@ from halving import Store
 from halving.records.run_record import RunRecords
 
 
+def record_only_what_is_logged(patch: pytest.MonkeyPatch) -> None:
+    """Without the half second that looking at all installed packages takes, and without system metrics, however slow the machine is."""
+    patch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
+    patch.setattr("halving.run.system_metrics._FIRST", 3600.0)
+
+
 @pytest.fixture(autouse=True)
 def _only_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the half second that looking at all installed packages takes, and without system metrics, however slow the machine is."""
-    monkeypatch.setattr("halving.records.provenance.capture", lambda store: {"git": None})
-    monkeypatch.setattr("halving.run.system_metrics._FIRST", 3600.0)
+    record_only_what_is_logged(monkeypatch)
 
 
 class Left:

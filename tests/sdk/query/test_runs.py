@@ -12,6 +12,7 @@ import pytest
 import halving
 from halving import InvalidInput, NotFound, Store, StoreError
 from halving.ingest.recovery import recover
+from halving.query.curve_stats import read_extremes
 from halving.query.runs import RunInfo, find_run, list_runs, read_run
 from halving.store.json_files import now
 from tests.waiting import wait_for
@@ -93,6 +94,17 @@ def test_a_run_is_running_while_its_process_lives_then_unfinished_then_crashed_o
     assert (only(store).status, only(store).summarized) == ("unfinished", False)
     assert [found.state for found in recover(store)] == ["recovered"]
     assert only(store).status == "crashed"
+
+
+@pytest.mark.slow
+def test_what_only_a_killed_attempt_has_logged_is_found_after_a_later_one_has_ended(store: Store, trainer: Start) -> None:
+    process = trainer()
+    process.kill()
+    process.wait()
+    recover(store)
+    with halving.init("p", {}, store.root, id="live", system_metrics=None) as run:
+        run.log({"accuracy": 0.9}, step=2)
+    assert {key: found.last for key, found in read_extremes(store, only(store)).items()} == {"accuracy": 0.9, "loss": 0.5}
 
 
 @pytest.mark.slow

@@ -13,19 +13,9 @@ import pytest
 
 from halving import Store
 from halving.records import provenance
-from halving.records.provenance import capture, git_state
+from halving.records.provenance import IMAGE_VARIABLES, capture, git_state, image
 
-
-@pytest.fixture(autouse=True)
-def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever git settings the machine has, these tests see none."""
-    for name in [name for name in os.environ if name.startswith("GIT_")]:
-        monkeypatch.delenv(name)
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
-        monkeypatch.setenv(name, "/dev/null")
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "Ada")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "ada@example.org")
+pytestmark = pytest.mark.usefixtures("no_git_settings")
 
 
 @pytest.fixture
@@ -99,6 +89,8 @@ def reproduce(store: Store, checkout: Path, target: Path) -> dict[str, tuple[str
 
 def test_a_clean_checkout_is_its_commit(store: Store, checkout: Path) -> None:
     assert git_state(store, checkout) == {
+        "folder": ".",
+        "import_paths": [],
         "commit": git(checkout, "rev-parse", "HEAD"),
         "branch": "main",
         "remote": None,
@@ -152,7 +144,7 @@ def test_a_change_of_the_same_size_in_the_moment_of_the_commit_is_seen(store: St
 
 def test_the_patch_covers_the_whole_checkout_wherever_the_run_starts(store: Store, checkout: Path) -> None:
     make_dirty(checkout)
-    assert git_state(store, checkout / "package") == git_state(store, checkout)
+    assert git_state(store, checkout / "package") == {**git_state(store, checkout), "folder": "package"}
 
 
 def test_a_repository_without_commits_is_all_patch(store: Store, tmp_path: Path) -> None:
@@ -325,6 +317,28 @@ def test_a_machine_without_git_still_starts_runs(store: Store, checkout: Path, m
     assert git_state(store, checkout) is None
 
 
+@pytest.mark.parametrize(
+    ("told", "named", "found"),
+    [
+        ({}, None, None),
+        ({}, "registry:5000/train:3", "registry:5000/train:3"),
+        ({"HALVING_IMAGE_DIGEST": "sha256:12"}, None, "sha256:12"),
+        ({"HALVING_IMAGE_DIGEST": "sha256:12"}, "registry:5000/train:3", "registry:5000/train@sha256:12"),
+        ({"HALVING_IMAGE_DIGEST": "sha256:12"}, "registry:5000/train@sha256:34", "registry:5000/train@sha256:12"),
+        ({"HALVING_IMAGE_DIGEST": "sha256:12", "DAGSTER_CURRENT_IMAGE": "halving:1"}, "other", "halving@sha256:12"),
+        ({"DAGSTER_CURRENT_IMAGE": "halving:1"}, "other", "halving:1"),
+    ],
+)
+def test_an_images_digest_is_recorded_with_the_name_that_it_is_pulled_by(
+    monkeypatch: pytest.MonkeyPatch, told: dict[str, str], named: str | None, found: str | None
+) -> None:
+    for variable in IMAGE_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in told.items():
+        monkeypatch.setenv(variable, value)
+    assert image(named) == found
+
+
 def test_capture_describes_code_environment_and_machine(store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HALVING_IMAGE_DIGEST", "sha256:1234")
     write(checkout, "uv.lock", b"pinned\n")
@@ -334,6 +348,17 @@ def test_capture_describes_code_environment_and_machine(store: Store, checkout: 
     assert found["image"] == "sha256:1234"
     assert found["hardware"]["cpus"] == len(os.sched_getaffinity(0))
     assert found["packages"]["pyarrow"] == pyarrow.__version__
+
+
+def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignores_it(
+    store: Store, checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(checkout, ".gitignore", b"data/\n")
+    (checkout / "data").mkdir()
+    given = ["-u", f"{checkout}/train.py", f"--config={checkout}/a.yaml", f"--out={checkout}/data/new", "/etc", "lr=1"]
+    monkeypatch.setattr(sys, "orig_argv", ["python", *given])
+    expected = ["-u", "checkout:train.py", "--config=checkout:a.yaml", f"--out={checkout}/data/new", "/etc", "lr=1"]
+    assert capture(store, checkout)["arguments"] == expected
 
 
 def test_all_that_is_installed_is_recorded_as_pythons_own_library_has_it(

@@ -11,7 +11,7 @@ import pytest
 
 from halving import Diverged, InvalidInput, ObjectiveMissing, Run, Store
 from halving.checkpoints import interval, serialization
-from halving.checkpoints.serialization import restore
+from halving.checkpoints.restoring import restore
 from halving.trial.context import ObjectiveRule
 from tests.sdk.checkpoints.test_interval import Clock
 from tests.sdk.run.test_run import Grants, ended, start, trial
@@ -26,9 +26,9 @@ class Slow(Clock):
         super().__init__()
         real = serialization.pack
 
-        def pack(state: dict[str, Any], file: IO[bytes]) -> None:
+        def pack(state: dict[str, Any], file: IO[bytes]) -> dict[str, Any]:
             self.now += 1
-            real(state, file)
+            return real(state, file)
 
         monkeypatch.setattr(interval, "monotonic", self)
         monkeypatch.setattr(serialization, "pack", pack)

@@ -1,7 +1,6 @@
 """A run's checkpoints keep what its loaders have handed out: however an attempt ends, the next goes on with the very row."""
 
 import dataclasses
-import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -10,20 +9,18 @@ from typing import Any
 import pytest
 
 from halving import CheckpointMismatch, Dataset, InvalidInput, Run, Store
-from halving.checkpoints.serialization import restore
+from halving.checkpoints.restoring import restore
 from halving.data.loader import Loader
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted
 from halving.trial_process.main import run_trial
+from tests.gangs import SERVER, start
 from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import arrow_file, flat, numbered, numbers, put_shard, snapshot
 from tests.sdk.run.test_run import Grants, trial
 from tests.sdk.trial_process.test_main import context
 
 EPOCHS, ROWS, BATCH = 4, 100, 16
-FORK = multiprocessing.get_context("fork")  # it has imported torch already
-
-pytestmark = pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 
 
 @pytest.fixture
@@ -169,12 +166,11 @@ def read_by_workers(run: Run) -> None:
 def attempt(store: Store, dataset: Dataset, trainable: str, number: int) -> int | None:
     """Run an attempt in a process of its own; its exit code."""
     given = dataclasses.replace(context(store, number), dataset_name=dataset.name, dataset_digest=dataset.digest)
-    platform, theirs = FORK.Pipe()
+    platform, theirs = SERVER.Pipe()
     platform.send(Granted(EPOCHS, complete=True))
-    process = FORK.Process(target=run_trial, args=(given, f"{__name__}:{trainable}", EPOCHS, theirs, 1))
-    process.start()
+    process = start(run_trial, given, f"{__name__}:{trainable}", EPOCHS, theirs, 1)
     theirs.close()
-    process.join(120)
+    process.join()
     return process.exitcode
 
 

@@ -1,10 +1,13 @@
 """SIGTERM in a trial: a checkpoint inside the grace period, and a resume that trains what the uninterrupted trial would have."""
 
+import dataclasses
+import itertools
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import Run, Store
+from halving.errors import StoreUnavailable
 from halving.ingest.recovery import recover
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Message, ReachedRung, Stopped
@@ -54,7 +58,7 @@ def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attem
 
 def newest(store: Store) -> tuple[int, Any]:
     """Epoch and what was saved of the newest checkpoint."""
-    from halving.checkpoints.serialization import restore
+    from halving.checkpoints.restoring import restore
 
     saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
     assert saved is not None
@@ -203,7 +207,7 @@ run_trial(context(Store()), "stopped:train", 2, theirs, 1)
 @pytest.fixture
 def trial(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
     """Run a trial with this trainable in a process of its own."""
-    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    monkeypatch.setenv("PYTHONPATH", f"{CHECKOUT}/sdk:{CHECKOUT}")
 
     def run(trainable: str, program: str = TRIAL, **started: Any) -> "subprocess.CompletedProcess[str]":
         Path("stopped.py").write_text(trainable)
@@ -233,6 +237,125 @@ def test_a_sigterm_after_the_grace_period_ends_a_trial_at_once_and_one_within_it
     )
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "within\n"), done.stderr
     assert status(store) == "terminated"
+
+
+class Clock:
+    """What ``time.monotonic`` says, and what a test lets pass beside it."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+
+    def __call__(self) -> float:
+        return _monotonic() + self._passed
+
+    def let_pass(self, seconds: float) -> None:
+        self._passed += seconds
+
+
+_monotonic = time.monotonic
+clock = Clock()
+
+
+@pytest.fixture
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial in this process goes by ``clock``."""
+    for name in ("time.monotonic", "halving.run.epoch_loop.monotonic", "halving.run.run.monotonic", "halving.checkpoints.saver.monotonic"):
+        monkeypatch.setattr(name, clock)
+
+
+def train_late(run: Run) -> None:
+    for epoch in run.epochs():
+        sigterm()
+        clock.let_pass(run.params["late"])
+        run.report(score=0.1)
+        run.save(seen=[epoch])
+
+
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("share", [0.9, 1.5, 4.0])
+def test_a_trial_whose_epoch_ends_when_its_grace_period_is_nearly_or_long_over_waits_for_a_store_that_is_unavailable_for_a_moment(
+    store: Store, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    put, failed = Store.put_blob, []
+
+    def fail_once(*given: Any) -> str:
+        if not failed:
+            failed.append(given)
+            raise StoreUnavailable("503")
+        return put(*given)
+
+    monkeypatch.setattr(Store, "put_blob", fail_once)
+    trial = dataclasses.replace(context(store), params={"late": 30 * share}, grace_seconds=30)
+    with pytest.raises(SystemExit):
+        run_trial(trial, f"{__name__}:train_late", 2, multiprocessing.Pipe()[1], threads=2)
+    assert failed
+    assert (status(store), newest(store)) == ("terminated", (1, [1]))
+
+
+left: list[Run] = []
+
+
+def train_without_store(run: Run) -> None:
+    left[:] = [run]
+    for _ in run.epochs():
+        if run.params["when"] == "before":
+            sigterm()
+        run.report(score=0.1)
+        run.save(seen=1)
+
+
+@pytest.mark.usefixtures("own_clock")
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_a_trial_whose_last_try_at_an_unavailable_store_outlasts_its_grace_period_gives_up_for_good(
+    store: Store, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    tries: list[float] = []
+
+    def fail(*_: Any) -> str:
+        if when == "while" and not tries:
+            sigterm()
+        tries.append(clock())
+        if len(tries) > 1:
+            clock.let_pass(31)
+        raise StoreUnavailable("503")
+
+    monkeypatch.setattr(Store, "put_blob", fail)
+    monkeypatch.setattr("halving.store.retry.backoff", lambda: itertools.repeat(0.01))
+    trial = dataclasses.replace(context(store), params={"when": when}, grace_seconds=30)
+    with pytest.raises(SystemExit):
+        run_trial(trial, f"{__name__}:train_without_store", 1, multiprocessing.Pipe()[1], threads=2)
+    assert len(tries) < 4
+    assert left[0]._progress.give_up_at() < clock(), "the end of the run waits no longer either"
+
+
+def train_reporting_last(run: Run) -> None:
+    for epoch in run.epochs():
+        if epoch == 2:
+            sigterm()
+        run.save(seen=[epoch])
+        if epoch == 2:
+            clock.let_pass(25)
+        run.report(score=0.1)
+
+
+@pytest.mark.usefixtures("own_clock")
+def test_a_trial_whose_report_follows_its_save_late_in_its_grace_period_waits_for_a_store_that_is_unavailable_for_a_moment(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, failed = Store.create, []
+
+    def fail_once(self: Store, name: str, *given: Any, **named: Any) -> None:
+        if "/checkpoints/00000002-" in name and not failed:
+            failed.append(name)
+            raise StoreUnavailable("503")
+        create(self, name, *given, **named)
+
+    monkeypatch.setattr(Store, "create", fail_once)
+    trial = dataclasses.replace(context(store), grace_seconds=30)
+    with pytest.raises(SystemExit):
+        run_trial(trial, f"{__name__}:train_reporting_last", 3, multiprocessing.Pipe()[1], threads=2)
+    assert failed
+    assert (status(store), newest(store)) == ("terminated", (2, [2]))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Blobs: whole or not there at all whatever happens to who writes them, and never collected while somebody counts on them."""
 
+import gzip
 import os
 import re
 import secrets
@@ -15,6 +16,9 @@ from pathlib import Path
 import pytest
 
 from halving import NotFound, Store, StoreError
+from halving.maintenance.cold_tier import move_blob
+from halving.store.cold import add_cold_root
+from halving.store.files import CHUNK
 from halving.store.store import blob_name, digest_of
 from tests.s3 import S3, Gate
 
@@ -54,7 +58,41 @@ def test_a_small_blob_costs_one_look_and_one_put_and_one_that_is_there_one_look(
     digest = store.put_blob(b"weights")
     assert gate.methods == ["HEAD", "PUT"]
     assert (store.put_blob(b"weights"), store.has_blob(digest), store.has_blob(digest_of(b"other"))) == (digest, True, False)
-    assert gate.methods == ["HEAD", "PUT", *["HEAD"] * 3]
+    assert gate.methods == ["HEAD", "PUT", *["HEAD"] * 3, "GET"]  # where it is not, a listing says that there is no colder place
+
+
+def test_a_large_blob_is_fetched_in_few_large_parts(s3: S3, gate: Counting) -> None:
+    store, content = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint)), os.urandom(2 * CHUNK + 1)
+    digest = store.put_blob(content)
+    gate.methods.clear()
+    assert store.get_blob(digest) == content
+    assert gate.methods == ["HEAD", *["GET"] * 3]
+    with store.blob_file(digest) as path:
+        assert path.read_bytes() == content
+    assert gate.methods == ["HEAD", *["GET"] * 3] * 2
+
+
+def test_a_file_is_stored_as_it_is_whatever_its_name_says(any_store: Store) -> None:
+    any_store.create("backups/one/catalog.jsonl.gz", gzip.compress(b"{}"), sole=True)
+    assert gzip.decompress(any_store.read("backups/one/catalog.jsonl.gz")) == b"{}"
+    with any_store.open_stream("backups/one/catalog.jsonl.gz") as stream:
+        assert gzip.decompress(stream.read()) == b"{}"
+    assert any_store.sizes(["backups/one/catalog.jsonl.gz"]) == {"backups/one/catalog.jsonl.gz": len(gzip.compress(b"{}"))}
+
+
+def test_a_blob_in_a_colder_place_costs_two_requests_more_to_read(s3: S3, gate: Counting) -> None:
+    store, cold = (Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint)) for _ in range(2))
+    digest = store.put_blob(b"weights")
+
+    def requests_of_a_read() -> int:
+        before = len(gate.methods)
+        assert store.get_blob(digest) == b"weights"
+        return len(gate.methods) - before
+
+    here = requests_of_a_read()
+    assert move_blob(store, add_cold_root(store, cold.root), digest, time.time() + 100)
+    first, later = requests_of_a_read(), requests_of_a_read()
+    assert (here, first, later) == (2, 7, 4)  # the first read also finds out which places there are
 
 
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])

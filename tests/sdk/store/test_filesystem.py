@@ -1,11 +1,16 @@
 """A store by its address: endpoints of one's own, and credentials that must not be in it."""
 
 import secrets
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from halving import InvalidInput, Store
 from tests.s3 import S3
+
+CHECKOUT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
@@ -51,3 +56,37 @@ def test_virtual_addressing_is_true_or_false(value: str) -> None:
 def test_a_scheme_that_arrow_does_not_know_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"ftp://host/lab.* is not accepted"):
         Store("ftp://host/lab").exists("a")
+
+
+FORKS_WHILE_A_REQUEST_WAITS = """
+import os, sys, threading
+from halving import Store
+from tests.s3 import Gate
+from tests.waiting import wait_for
+
+host, port, address, endpoint = sys.argv[1:]
+gate = Gate((host, int(port)))
+store = Store(address.replace(endpoint, gate.endpoint))
+store.create("a", b"1")
+waits = Store(store.root)
+waits.filesystem
+gate.open(), gate.swallow()
+before = gate.connections
+threading.Thread(target=lambda: waits.exists("a"), daemon=True).start()
+wait_for(lambda: gate.connections > before, 30, "a request")
+reading, writing = os.pipe()
+if os.fork():
+    gate.open()
+    os.write(writing, b"opened")
+    sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+os.read(reading, 6)
+print(store.read("a"), Store(store.root).read("a"), flush=True)
+sys.exit(7)
+"""
+
+
+def test_a_child_forked_while_a_request_waits_reads_the_store_and_ends(s3: S3) -> None:
+    address = s3.root(secrets.token_hex(6))
+    script = [sys.executable, "-W", "ignore", "-c", FORKS_WHILE_A_REQUEST_WAITS, s3.host, str(s3.port), address, s3.endpoint]
+    done = subprocess.run(script, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (7, "b'1' b'1'\n")

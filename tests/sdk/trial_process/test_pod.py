@@ -16,9 +16,9 @@ import pytest
 
 from halving import Store
 from halving.records.run_record import RunRecords
-from halving.trial.mailbox import Mailbox, mail_folder
+from halving.trial.mailbox import Mailbox, mail_folder, post_task
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Stopped
-from halving.trial_process.pod import Task, post_task
+from halving.trial_process.pod import Task
 from tests.sdk.conftest import IGNORING
 from tests.sdk.trial_process.test_main import context, status
 
@@ -55,7 +55,7 @@ class Pod:
     def __init__(self, store: Store, folder: Path, task: Task | None, *, before: tuple[str, ...] = (), program: str = "") -> None:
         (folder / "in_image.py").write_text(TRAINABLE)
         if task is not None:
-            post_task(store, FOLDER, task)
+            post_task(store, FOLDER, task.to_bytes())
         self.mailbox = Mailbox(store, FOLDER, sends="worker", reads="trial")
         # Nothing of this process's environment: what the program needs is in the SDK.
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK), "HALVING_ROOT": store.root, "HALVING_MAILBOX": FOLDER}

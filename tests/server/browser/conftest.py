@@ -32,6 +32,14 @@ _PATIENCE_MS = 60_000  # two cores run other tests beside this one, and the inde
 expect.set_options(timeout=_PATIENCE_MS)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A module's tests are run by one of xdist's workers: its browser and its server, which cost more than most tests, start only there."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @dataclass(frozen=True)
 class Served:
     """A server that is up, and what is in its store.

@@ -13,6 +13,7 @@ import halving
 from resources.backend import Backend
 from server.settings import Settings
 from tests.server.browser.conftest import can_be_read, serving
+from tests.waiting import wait_for
 
 _RUNS = 8
 
@@ -156,14 +157,17 @@ def test_the_first_rows_of_tables_are_read_in_compare_and_on_the_run_page(url: s
 def test_images_are_as_large_as_it_is_chosen_and_the_url_says(url: str, page: Page) -> None:
     page.goto(f"{url}/?tab=media")
     image = page.get_by_role("region", name="samples").get_by_role("img").first
+    image.evaluate("(image) => image.decode()")
     before = image.bounding_box()
+    assert before is not None
     page.get_by_label("Size").select_option("large")
     page.wait_for_url(re.compile("media-size=large"))
-    after = image.bounding_box()
-    assert before is not None
-    assert after is not None
-    assert after["width"] > 1.5 * before["width"]
-    assert after["height"] > 1.5 * before["height"]
+
+    def is_larger() -> bool:
+        after = image.bounding_box()
+        return after is not None and after["width"] > 1.5 * before["width"] and after["height"] > 1.5 * before["height"]
+
+    wait_for(is_larger, 60, "the image is larger")
 
 
 def test_what_is_equal_is_shown_when_it_is_asked_for(url: str, page: Page) -> None:
@@ -181,11 +185,11 @@ def test_a_panel_fills_the_screen_and_comes_back(url: str, page: Page) -> None:
     panel = page.locator('[data-metric="val_loss"]')
     before = panel.bounding_box()
     panel.get_by_role("button", name="val_loss on the whole screen").click()
-    page.wait_for_function("document.fullscreenElement !== null")
+    expect(page.locator('[data-metric="val_loss"]:fullscreen')).to_be_visible()
     expect(panel).to_have_js_property("clientWidth", page.evaluate("screen.width"))
     expect(panel.locator("canvas").first).to_have_js_property("clientWidth", page.evaluate("screen.width") - 24)
     panel.get_by_role("button", name="val_loss on the whole screen").click()
-    page.wait_for_function("document.fullscreenElement === null")
+    expect(page.locator(":fullscreen")).to_have_count(0)
     assert before is not None
     expect(panel).to_have_js_property("clientWidth", round(before["width"]) - 2)
 

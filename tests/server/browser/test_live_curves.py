@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 import halving
 from resources.backend import Backend
 from server.settings import Settings
+from tests.server import plain_http
 from tests.server.browser.conftest import serving
 from tests.server.processes import server_of
 from tests.waiting import wait_for
@@ -151,7 +151,9 @@ def test_curves_that_are_refused_say_so_and_the_others_stay(
 def test_scrolling_and_live_runs_share_one_stream_and_one_question(page: Page, url: str, begin: Callable[..., Any]) -> None:
     runs = [begin(f"live-{number}") for number in range(4)]
     wait_for(
-        lambda: httpx2.get(f"{url}/api/v1/runs?filter=metrics.loss >= 0").json()["total"] == len(runs), 60, "the runs' metrics are indexed"
+        lambda: plain_http.get(f"{url}/api/v1/runs?filter=metrics.loss >= 0").json()["total"] == len(runs),
+        60,
+        "the runs' metrics are indexed",
     )
     questions: list[int] = []
     streams: list[str] = []
@@ -196,11 +198,15 @@ def test_panels_below_the_fold_are_neither_mounted_nor_asked_for_until_they_are_
     assert "m099" not in asked
     assert len(asked) < 50
     expect(page.locator('[data-metric="m099"]')).to_have_count(0)
+    as_table = page.locator('[data-metric="m000"]').get_by_role("button", name="m000 as a table")
+    as_table.click()
     page.get_by_role("region", name="Curves").evaluate("(box) => box.scrollTo(0, box.scrollHeight)")
     expect(page.locator('[data-metric="m099"]')).to_have_attribute("data-state", "drawn")
     assert "m099" in asked
     assert "m050" not in asked, "what was only passed over"
     expect(page.locator('[data-metric="m000"]')).to_have_count(0)
+    page.get_by_role("region", name="Curves").evaluate("(box) => box.scrollTo(0, 0)")
+    expect(as_table).to_have_attribute("aria-pressed", "true")
 
 
 def test_an_open_page_says_that_its_server_is_away_and_catches_up_with_the_next_one(

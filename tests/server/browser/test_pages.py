@@ -1,10 +1,11 @@
 """The pages of sweeps, models and runs in a browser: what they change, and that everybody can read them."""
 
+import re
 import secrets
+from datetime import date
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import httpx2
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 from sqlalchemy import make_url
@@ -21,7 +22,9 @@ from server.settings import Settings
 from tests.backends import SMALL
 from tests.postgres import Postgres
 from tests.s3 import Gate
+from tests.server import plain_http
 from tests.server.browser.conftest import Served, add_checkpoint, after, can_be_read, searching, serving
+from tests.server.joined import with_features
 from tests.server.registry import promoted
 from tests.waiting import wait_for
 
@@ -85,15 +88,19 @@ def test_a_version_in_staging_is_approved_and_the_champion_before_it_taken_back(
     old, new = (promoted(served.backend, spec, curves=True) for spec in specs)
     assert new.stage == "staging"
     page.goto(f"{served.url}/models/staged")
-    row = page.get_by_role("row", name=new.version)
+    row = page.get_by_role("region", name="Versions, the newest first").get_by_role("row", name=new.version)
     expect(row).to_contain_text("staging")
     row.get_by_role("button", name=f"Promote: staged {new.version}").click()
     expect(page.get_by_role("dialog")).to_contain_text(f"{old.version}, the champion until now, is archived")
     page.get_by_role("dialog").get_by_role("button", name="Promote", exact=True).click()
     expect(row).to_contain_text("champion")
-    page.get_by_role("button", name=f"Roll back to it: staged {old.version}").click()
+    page.get_by_role("button", name="Roll back: staged").click()
+    page.get_by_role("dialog").get_by_label("Why").fill("worse on night scenes")
     page.get_by_role("dialog").get_by_role("button", name="Roll back", exact=True).click()
-    expect(page.get_by_role("button", name=f"Roll back to it: staged {new.version}")).to_be_visible()
+    expect(page.get_by_role("button", name=f"Promote: staged {new.version}")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="worse on night scenes")).to_contain_text(
+        f"{old.version} rolled back: archived → champion"
+    )
     with served.backend.catalog.read() as session:
         champion = champion_of(session, "staged")
     assert champion is not None
@@ -104,8 +111,8 @@ def test_a_version_is_archived_and_taken_back(page: Page, served: Served) -> Non
     page.goto(f"{served.url}/models/small")
     page.get_by_role("button", name="Archive: small 1.0.0").click()
     page.get_by_role("dialog").get_by_role("button", name="Archive", exact=True).click()
-    page.get_by_role("button", name="Roll back to it: small 1.0.0").click()
-    page.get_by_role("dialog").get_by_role("button", name="Roll back", exact=True).click()
+    page.get_by_role("button", name="Promote: small 1.0.0").click()
+    page.get_by_role("dialog").get_by_role("button", name="Promote", exact=True).click()
     expect(page.get_by_role("button", name="Archive: small 1.0.0")).to_be_visible()
 
 
@@ -138,6 +145,19 @@ def test_every_page_can_be_read_by_everybody(page: Page, served: Served, expecte
         page.goto(served.url + path, wait_until="load")
         expect(page.locator("main").get_by_role("heading", level=1)).to_be_visible()
         can_be_read(page)
+
+
+def test_a_snapshot_with_features_shows_their_views_and_days(page: Page, served: Served) -> None:
+    with_features(served.backend, date(2026, 3, 1), date(2026, 3, 2))
+    page.goto(f"{served.url}/datasets/ctr")
+    row = page.get_by_role("region", name="Features").get_by_role("row").nth(1)
+    expect(row.get_by_role("rowheader")).to_have_text("clicks@1")
+    cells = [re.compile("^ctr, night as at_night$"), re.compile("^2 2026-03-01 to 2026-03-02$"), re.compile(r"^[1-9]\d*$")]
+    expect(row.get_by_role("cell")).to_have_text(cells)
+    can_be_read(page)
+    page.goto(f"{served.url}/datasets/points")
+    expect(page.get_by_role("region", name="Columns")).to_be_visible()
+    expect(page.get_by_role("region", name="Features")).to_have_count(0)
 
 
 def test_trials_and_sweeps_are_in_the_order_of_the_head_that_was_pressed_and_of_the_url(page: Page, served: Served) -> None:
@@ -181,7 +201,7 @@ def test_a_run_whose_store_is_away_is_shown_as_the_index_has_it(
     expected_errors.append("503")
     run = f"{served.finished}.0000"
     index = f"{served.url}/api/v1/runs?filter=run='{run}'"
-    wait_for(lambda: httpx2.get(index).json()["total"] == 1, 60, "the run to be indexed")
+    wait_for(lambda: plain_http.get(index).json()["total"] == 1, 60, "the run to be indexed")
 
     def away(*_: object) -> list[str]:
         raise StoreUnavailable("no route to 10.0.0.7")
@@ -250,10 +270,10 @@ def test_what_a_model_page_could_not_read_of_a_version_is_said_and_the_rest_is_s
     page: Page, served: Served, expected_errors: list[str]
 ) -> None:
     expected_errors += ["404", "500"]
-    page.route("**/gates", lambda route: route.fulfill(status=404, json={"detail": "sweep small has no evaluation report yet"}))
+    page.route("**/history", lambda route: route.fulfill(status=404, json={"detail": "no model 'small'"}))
     page.route("**/api/v1/hpo/studies/*", lambda route: route.fulfill(status=500, json={"detail": "the server made an error"}))
     page.goto(f"{served.url}/models/small")
-    expect(page.get_by_text("Sweep small has no evaluation report yet.")).to_be_visible()
+    expect(page.get_by_text("No model 'small'.")).to_be_visible()
     expect(page.get_by_role("heading", level=1)).to_have_text(["small"])
     expect(page.get_by_role("alert")).to_contain_text("The server made an error")
 
@@ -322,7 +342,7 @@ def test_a_page_without_its_catalog_says_so_keeps_what_it_knew_and_recovers_by_i
             expect(page.get_by_role("alert")).to_contain_text("Showing what was known at")
             expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
             gate.open()
-            wait_for(lambda: httpx2.get(f"{url}/api/v1/ready").status_code == 200, 60, "the server to reach its catalog")
+            wait_for(lambda: plain_http.get(f"{url}/api/v1/ready").status_code == 200, 60, "the server to reach its catalog")
             page.clock.fast_forward(10_000)  # when the server has asked to come again
             expect(page.get_by_role("alert")).to_have_count(0)
     finally:

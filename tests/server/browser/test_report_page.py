@@ -14,6 +14,7 @@ from tests.browser import errors_of
 from tests.searches import search
 from tests.server.browser.conftest import after, serving
 from tests.server.registry import promoted, score
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_script_in_a_report_reaches_nothing(
     page.on("requestfinished", lambda request: asked.append(request.url))
     address = f"{url}/api/v1/reports/{version.sweep}/page"
     page.goto(address)
-    tried: Any = page.wait_for_function("window.tried").json_value()
+    tried: Any = wait_for(lambda: page.evaluate("window.tried"), 60, "the script has tried everything")
     assert tried == {"cookie": "SecurityError", "storage": "SecurityError", "fetch": "TypeError"}
     page.click("button")
     assert asked == [address]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx2
 from playwright.sync_api import Locator, Page, Route, expect
 
 import halving
@@ -15,6 +14,7 @@ from resources.catalog import IntentRow
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 from tests.backends import SMALL
+from tests.server import plain_http
 from tests.server.browser.conftest import Served, add_checkpoint, after
 from tests.server.launched import carried_out
 
@@ -56,7 +56,7 @@ def _asked_for(served: Served) -> dict[str, Any]:
         "params": {"x": 0.4},
         "epochs": 3,
     }
-    answer = httpx2.post(f"{served.url}/api/v1/training-runs", json=body, timeout=60)
+    answer = plain_http.post(f"{served.url}/api/v1/training-runs", json=body, timeout=60)
     assert answer.status_code == 202, answer.text
     return dict(answer.json())
 
@@ -118,7 +118,7 @@ def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(page: Page, ser
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Let it train").click()
     expect(page.get_by_role("dialog")).to_have_count(0)
-    assert httpx2.get(f"{served.url}{asked['url']}").json()["status"] == "waiting"
+    assert plain_http.get(f"{served.url}{asked['url']}").json()["status"] == "waiting"
     _cancel(page)
     expect(_badge(page)).to_have_text("canceled")
     expect(page.get_by_text("Canceled before it began.")).to_be_visible()
@@ -202,6 +202,18 @@ def test_the_run_of_a_script_is_not_asked_for_in_the_catalog(page: Page, served:
     page.goto(f"{served.url}/runs/demo/script", wait_until="networkidle")
     expect(_badge(page)).to_have_text("finished")
     assert not [url for url in asked if "/training-runs/" in url]
+
+
+def test_a_run_is_deleted_by_who_confirms_it_and_restored(page: Page, served: Served) -> None:
+    with _training(served, "demo", "unwanted"):
+        pass
+    page.goto(f"{served.url}/runs/demo/unwanted")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("In the trash since")).to_be_visible()
+    page.get_by_role("button", name="Restore", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Restore", exact=True).click()
+    expect(page.get_by_role("button", name="Archive", exact=True)).to_be_visible()
 
 
 def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_tool_did_not_record(served: Served, page: Page) -> None:

@@ -2,13 +2,20 @@
 
 import gzip
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from resources.backend import Backend
+from server.identity.tokens import create_token
 from server.mlflow.endpoints import ENDPOINTS
+from server.settings import Settings
+from tests.server.clients import client_of
 from tests.server.mlflow.conftest import JSON, api_of
 
 API = "/api/2.0/mlflow"
@@ -99,27 +106,50 @@ _ASKED: dict[str, Any] = {  # each endpoint takes what it knows, and passes over
 _STATUS = {"runs/update": "FINISHED", "logged-models/{model_id}": "LOGGED_MODEL_READY"}
 
 
+@pytest.fixture(scope="module")
+def foreign(
+    tmp_path_factory: pytest.TempPathFactory, catalog_file: Path, mlflow_grammar: None
+) -> Iterator[tuple[TestClient, dict[str, dict[str, str]], str, str]]:
+    """A client of a server that asks for tokens, the headers of who may write anywhere and of eve, who may in another project; a run and a
+    logged model that are not hers.
+    """
+    root = tmp_path_factory.mktemp("foreign")
+    shutil.copy(catalog_file, root / "catalog.db")
+    with client_of(Settings(root=str(root), tokens=True)) as client, closing(Backend(root=str(root)).catalog) as catalog:
+        tokens = {
+            "anybody": create_token(catalog, "root", scope="write"),
+            "eve": create_token(catalog, "eve", scope="write", projects=["digits"]),
+        }
+        headers = {name: {"Authorization": f"Bearer {token}"} for name, token in tokens.items()}
+
+        def made(path: str, **fields: Any) -> Any:
+            answer = client.post(f"{API}/{path}", json=fields, headers=headers["anybody"])
+            assert answer.is_success, answer.text
+            return answer.json()
+
+        run = made("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+        model = made("logged-models", experiment_id="0", source_run_id=run)["model"]["info"]["model_id"]
+        made("registered-models/create", name="Default")
+        made("model-versions/create", name="Default", source="s3://bucket/net")
+        yield client, headers, run, model
+
+
 @pytest.mark.parametrize(("method", "path"), ENDPOINTS)
 def test_no_endpoint_shows_or_changes_what_is_of_another_project(
-    guarded: TestClient, bearer: Callable[..., dict[str, str]], method: str, path: str
+    foreign: tuple[TestClient, dict[str, dict[str, str]], str, str], method: str, path: str
 ) -> None:
-    anybody, eve = bearer("root", scope="write"), bearer("eve", scope="write", projects=["digits"])
-    run = guarded.post(f"{API}/runs/create", json={"experiment_id": "0"}, headers=anybody).json()["run"]["info"]["run_id"]
-    made = guarded.post(f"{API}/logged-models", json={"experiment_id": "0", "source_run_id": run}, headers=anybody)
-    model = made.json()["model"]["info"]["model_id"]
-    guarded.post(f"{API}/registered-models/create", json={"name": "Default"}, headers=anybody)
-    guarded.post(f"{API}/model-versions/create", json={"name": "Default", "source": "s3://bucket/net"}, headers=anybody)
+    client, headers, run, model = foreign
     asked = {**_ASKED, "run_id": run, "run_ids": [run], "source_run_id": run, "status": _STATUS.get(path)}
-    before = guarded.get(f"{API}/runs/get?run_id={run}", headers=anybody).json()
+    before = client.get(f"{API}/runs/get?run_id={run}", headers=headers["anybody"]).json()
     given: dict[str, Any] = (
         {"params": {name: value for name, value in asked.items() if name != "tags"}} if method == "GET" else {"json": asked}
     )
-    answer = guarded.request(method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=eve, **given)
+    answer = client.request(method, f"{API}/{path.format(model_id=model, tag_key='a')}", headers=headers["eve"], **given)
     if "search" in path:
         assert (answer.status_code, answer.json()) == (200, {})
     else:
         assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED"), answer.text
-    assert guarded.get(f"{API}/runs/get?run_id={run}", headers=anybody).json() == before
+    assert client.get(f"{API}/runs/get?run_id={run}", headers=headers["anybody"]).json() == before
 
 
 def test_a_compressed_body_is_refused_and_never_expanded(local: TestClient) -> None:

@@ -27,6 +27,7 @@ from tests.ports import free_port
 from tests.postgres import Postgres
 from tests.s3 import S3, Gate
 from tests.sdk.imports.tools import python_with
+from tests.server import plain_http
 from tests.server.mlflow.conftest import AGAIN
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
@@ -68,7 +69,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def post(address: str, path: str, **fields: Any) -> httpx2.Response:
-    return httpx2.post(f"{address}{API}/{path}", json=fields, timeout=120)
+    return plain_http.post(f"{address}{API}/{path}", json=fields, timeout=120)
 
 
 def stubborn(client: httpx2.Client, path: str, **fields: Any) -> None:
@@ -77,6 +78,7 @@ def stubborn(client: httpx2.Client, path: str, **fields: Any) -> None:
         try:
             answer = client.post(f"{API}/{path}", json=fields)
         except httpx2.TransportError:
+            time.sleep(0.02)  # it is away
             continue
         if answer.status_code == 200:
             return
@@ -89,17 +91,17 @@ def new_run(address: str) -> str:
 
 
 def data_of(address: str, run: str) -> dict[str, dict[str, Any]]:
-    answer = httpx2.get(f"{address}{API}/runs/get", params={"run_id": run}, timeout=60)
+    answer = plain_http.get(f"{address}{API}/runs/get", params={"run_id": run}, timeout=60)
     return {kind: {one["key"]: one["value"] for one in items} for kind, items in answer.json()["run"]["data"].items()}
 
 
 def steps(address: str, run: str, key: str = "loss") -> list[int]:
-    answer = httpx2.get(f"{address}{API}/metrics/get-history", params={"run_id": run, "metric_key": key}, timeout=60)
+    answer = plain_http.get(f"{address}{API}/metrics/get-history", params={"run_id": run, "metric_key": key}, timeout=60)
     return [one["step"] for one in answer.json().get("metrics", [])]
 
 
 def files(address: str, run: str) -> list[str]:
-    answer = httpx2.get(f"{address}{API}/artifacts/list", params={"run_id": run}, timeout=60)
+    answer = plain_http.get(f"{address}{API}/artifacts/list", params={"run_id": run}, timeout=60)
     return [one["path"] for one in answer.json().get("files", [])]
 
 
@@ -170,8 +172,8 @@ def test_a_server_that_is_killed_amid_an_upload_lists_nothing_of_it_and_takes_it
     server.start()
     assert files(server.address, run) == []
     assert list(Store(server.root).files("artifacts")) == []
-    assert httpx2.put(f"{server.address}{path}", content=content, timeout=60).status_code == 200
-    assert httpx2.get(f"{server.address}{path}", timeout=60).content == content
+    assert plain_http.put(f"{server.address}{path}", content=content, timeout=60).status_code == 200
+    assert plain_http.get(f"{server.address}{path}", timeout=60).content == content
 
 
 def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerProcess) -> None:
@@ -181,7 +183,7 @@ def test_a_client_that_is_killed_amid_an_upload_leaves_nothing(server: ServerPro
         half.sendall(f"PUT {path} HTTP/1.1\r\nHost: 127.0.0.1:{address.port}\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
         half.sendall(os.urandom(4 << 20))
         server.wait_until_it_has_read(2 << 20)
-    assert httpx2.put(f"{server.address}{path}2", content=b"x", timeout=60).status_code == 200
+    assert plain_http.put(f"{server.address}{path}2", content=b"x", timeout=60).status_code == 200
     assert files(server.address, run) == ["weights2"]
 
 
@@ -190,7 +192,7 @@ def _log_at_once(addresses: list[str], run: str) -> None:
     won: list[int] = []
 
     def log(number: int) -> None:
-        with httpx2.Client(base_url=addresses[number % len(addresses)], timeout=120) as client:
+        with plain_http.client(base_url=addresses[number % len(addresses)], timeout=120) as client:
             for batch in range(10):
                 own = points(100 * batch, 100, f"loss{number}") + points(1_000 * number + 100 * batch, 100, "all")
                 stubborn(client, "runs/log-batch", run_id=run, metrics=own, params=[{"key": f"own{number}/{batch}", "value": "x"}])
@@ -232,7 +234,7 @@ def test_two_hundred_clients_that_come_back_at_once_are_all_taken(server: Server
     back = threading.Event()
 
     def come(run: str) -> None:
-        with httpx2.Client(base_url=server.address, timeout=120) as client:
+        with plain_http.client(base_url=server.address, timeout=120) as client:
             back.wait()
             for batch in range(3):
                 stubborn(client, "runs/log-batch", run_id=run, metrics=points(50 * batch, 50))
@@ -276,7 +278,7 @@ def test_while_the_store_is_away_nothing_is_acknowledged_and_a_client_is_told_to
         refused = [
             post(server.address, "runs/log-batch", run_id=run, metrics=points(0, 10)),
             post(server.address, "runs/log-parameter", run_id=run, key="lr", value="1"),
-            httpx2.put(path, content=b"x", timeout=120),
+            plain_http.put(path, content=b"x", timeout=120),
         ]
         assert [(answer.status_code, answer.json()["error_code"]) for answer in refused] == [(503, "TEMPORARILY_UNAVAILABLE")] * 3
         assert all(int(answer.headers["Retry-After"]) > 0 for answer in refused)
@@ -284,7 +286,7 @@ def test_while_the_store_is_away_nothing_is_acknowledged_and_a_client_is_told_to
         assert (steps(server.address, run), files(server.address, run)) == ([], [])
         assert "params" not in data_of(server.address, run)
         assert post(server.address, "runs/log-batch", run_id=run, metrics=points(0, 10)).status_code == 200
-        assert httpx2.put(path, content=b"x", timeout=120).status_code == 200
+        assert plain_http.put(path, content=b"x", timeout=120).status_code == 200
         assert (steps(server.address, run), files(server.address, run)) == (list(range(10)), ["a"])
 
 
@@ -304,7 +306,7 @@ def test_a_full_disk_is_one_clear_error_and_takes_everything_once_there_is_room(
     with server_of(str(disk / "root")) as server:
         run = new_run(server.address)
         path = f"{server.address}{PROXY}/0/{run}/artifacts/weights"
-        large = httpx2.put(path, content=os.urandom(60 << 20), timeout=120)
+        large = plain_http.put(path, content=os.urandom(60 << 20), timeout=120)
         assert (large.status_code, large.json()["error_code"]) == (507, "INTERNAL_ERROR")
         assert "no room left on the server's disk" in large.json()["message"]
         assert files(server.address, run) == []
@@ -320,7 +322,7 @@ def test_a_full_disk_is_one_clear_error_and_takes_everything_once_there_is_room(
         assert steps(server.address, run) == []
         (disk / "ballast").unlink()
         assert post(server.address, "runs/log-batch", run_id=run, metrics=points(0, 1_000)).status_code == 200
-        assert httpx2.put(path, content=b"small", timeout=60).status_code == 200
+        assert plain_http.put(path, content=b"small", timeout=60).status_code == 200
         assert (steps(server.address, run), files(server.address, run)) == (list(range(1_000)), ["weights"])
 
 
@@ -351,6 +353,6 @@ def test_an_upload_of_which_nothing_comes_any_more_is_given_up(tmp_path: Path) -
 
 def _answers(address: str) -> bool:
     try:
-        return httpx2.get(f"{address}/health").status_code == 200
+        return plain_http.get(f"{address}/health").status_code == 200
     except httpx2.TransportError:
         return False

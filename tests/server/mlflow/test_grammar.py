@@ -49,6 +49,10 @@ def outcome(tmp_path: Path, how: str) -> str:
     return done.stdout.strip()
 
 
+def test_it_is_imported_before_a_test_and_not_by_a_thread_beside_it() -> None:
+    assert "mlflow.utils.search_utils" in sys.modules
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["later", "at once"])
 def test_the_grammar_is_imported_once_a_client_of_mlflows_has_asked_for_anything_and_not_before(tmp_path: Path, how: str) -> None:

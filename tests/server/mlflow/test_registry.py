@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog.models import champion_of
 from resources.sweep_spec import SweepSpec
@@ -188,6 +189,23 @@ def test_what_clients_promote_is_our_champion_and_the_other_way_round(api: Api, 
     assert [version(api, model, number)["current_stage"] for number in (1, 2)] == ["Archived", "Production"]
     client.post(f"{OURS}/{model}/versions/1.0.1/archive")
     assert api("registered-models/alias", "GET", answered=400, name=model, alias="champion")["error_code"] == INVALID
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("registered-models/alias", {"alias": "champion"}),
+        ("model-versions/transition-stage", {"stage": "production", "archive_existing_versions": True}),
+    ],
+)
+def test_clients_do_not_promote_a_version_whose_report_is_gone(
+    api: Api, either_backend: Backend, small_spec: Callable[..., SweepSpec], path: str, asked: dict[str, Any]
+) -> None:
+    rows = [promoted(either_backend, small_spec(seed=seed), page=b"<p>%d" % seed) for seed in (0, 1)]
+    either_backend.store.delete(blob_name(str(rows[1].report)))
+    refused = api(path, answered=400, name="small", version="2", **asked)
+    assert "small 1.0.1 is not promoted: its report is gone" in refused["message"]
+    assert version(api, "small", 1)["current_stage"] == "Production"
 
 
 def test_our_own_api_has_the_models_of_clients(api: Api, model: str, run: str, source: str, client: TestClient) -> None:

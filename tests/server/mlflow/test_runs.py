@@ -6,7 +6,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from halving.query.runs import read_run
+from halving.records.amendments import amend, staged
 from resources.backend import Backend
+from resources.catalog import TrackedRunRow
 from resources.tracking import run_files
 from resources.tracking.run_files import TrackedPoint
 from tests.server.mlflow.conftest import Api
@@ -201,3 +203,31 @@ def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_ackno
     assert [one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
     assert read_run(store, "Default", run).params == {"lr": "0.1"}
     assert our_status(client, run) == ("finished", 1)
+
+
+def test_a_run_that_was_deleted_before_runs_had_a_lifecycle_is_deleted_and_can_be_restored(api: Api, run: str, client: TestClient) -> None:
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    api("runs/update", run_id=run, **FINISHED)
+    api("runs/delete", run_id=run)
+    later = ("lifecycle", "since", "by")
+    amend(store, f"runs/project=Default/{run}", lambda known: {name: value for name, value in known.items() if name not in later})
+    assert read_run(store, "Default", run).lifecycle == "deleted"
+    api("runs/restore", run_id=run)
+    assert (read_run(store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == ("active", "active")
+
+
+def test_a_change_of_which_only_the_store_or_only_the_catalog_knows_is_made_in_both(api: Api, run: str, client: TestClient) -> None:
+    state = client.app.state.halving  # type: ignore[attr-defined]
+    api("runs/update", run_id=run, **FINISHED)
+    for stage, made in (
+        ("deleted", "runs/restore"),
+        ("active", "runs/delete"),
+    ):
+        with state.catalog.write() as session:
+            session.get_one(TrackedRunRow, run).stage = stage
+        api(made, run_id=run)
+        wanted = "active" if made == "runs/restore" else "deleted"
+        assert (read_run(state.store, "Default", run).lifecycle, info_of(api, run)["lifecycle_stage"]) == (wanted, wanted)
+    amend(state.store, f"runs/project=Default/{run}", lambda known: staged(known, "active", "ada"))
+    api("runs/delete", run_id=run)
+    assert read_run(state.store, "Default", run).lifecycle == "deleted"

@@ -37,6 +37,12 @@ def test_a_workers_pod_has_what_its_trials_need(small_spec):
     assert pod["terminationGracePeriodSeconds"] > 30
 
 
+def test_a_worker_of_one_attempt_has_what_its_rung_needs_and_one_of_all_the_most(small_spec):
+    spec = small_spec(resources={"gpus": {1: 1, 3: 8, 9: 2}})
+    limits = [worker_config(spec, CLUSTER, {}, budget)["container_config"]["resources"]["limits"] for budget in (1, 3, 9, None)]
+    assert [limit["nvidia.com/gpu"] for limit in limits] == ["1", "8", "2", "8"]
+
+
 def test_a_spec_without_needs_asks_for_a_core_and_nothing_else(small_spec):
     config = worker_config(small_spec(), ClusterConfig(), {})
     assert config["container_config"]["resources"] == {"requests": {"cpu": "1"}}
@@ -66,7 +72,7 @@ def test_what_the_spec_names_comes_before_the_clusters_own(small_spec):
 
 def manifest(spec: Any, **changes: Any) -> dict[str, Any]:
     given: dict[str, Any] = {"name": "p", "labels": {}, "command": ["python"], "env": {"HALVING_ROOT": "s3://b/p"}}
-    return trial_manifest(spec, CLUSTER, **{**given, **changes})
+    return trial_manifest(spec.image, spec.resources.at(1), CLUSTER, **{**given, **changes})
 
 
 def test_with_an_image_the_trials_pod_has_the_gpu_and_its_worker_next_to_nothing(small_spec):
@@ -102,14 +108,14 @@ def test_a_trials_own_pod_leaves_the_journals_on_a_volume_to_their_user_alone(sm
 
 def test_a_gpu_type_that_the_cluster_does_not_know_is_refused_with_those_it_does(small_spec):
     with pytest.raises(InvalidInput, match=r"resources.gpu_type = 'a10' .*did you mean 'a100'.*\['a100'\]"):
-        check_resources(small_spec(resources={"gpus": 1, "gpu_type": "a10"}), CLUSTER)
+        check_resources(small_spec(resources={"gpus": 1, "gpu_type": "a10"}).resources, CLUSTER)
 
 
 def test_spot_is_refused_where_the_cluster_does_not_say_what_it_means(small_spec):
     spot = small_spec(resources={"spot": True})
     with pytest.raises(InvalidInput, match=r"resources.spot = True is not accepted: the cluster's settings have no spot"):
-        check_resources(spot, ClusterConfig())
-    check_resources(spot, ClusterConfig.model_validate({"spot": {}}))
+        check_resources(spot.resources, ClusterConfig())
+    check_resources(spot.resources, ClusterConfig.model_validate({"spot": {}}))
 
 
 @pytest.mark.parametrize("name", ["digits-7f3a.0007", "x" * 200, "a@b+c", "ends-with-"])
@@ -152,3 +158,13 @@ def test_settings_that_are_not_there_are_refused(monkeypatch):
     monkeypatch.setenv("HALVING_CLUSTER", "/no/such/cluster.yaml")
     with pytest.raises(InvalidInput, match=r"/no/such/cluster.yaml.*give the path"):
         load_cluster()
+
+
+def test_a_projects_trials_wait_in_its_own_queue_unless_the_spec_names_one(small_spec):
+    cluster = CLUSTER.model_copy(update={"queue": "others", "queues": {"vision": "team-a"}})
+
+    def queue(**given):
+        return worker_config(small_spec(**given), cluster, {})["pod_template_spec_metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+
+    assert (queue(project="vision"), queue(project="nlp")) == ("team-a", "others")
+    assert queue(project="vision", resources={"queue": "mine"}) == "mine"

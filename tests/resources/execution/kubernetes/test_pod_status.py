@@ -6,8 +6,16 @@ from types import SimpleNamespace
 import pytest
 
 from resources.execution.kubernetes.pending_pods import why_no_pod
-from resources.execution.kubernetes.pod_status import has_started, is_lost, is_queued, reason_kind, termination_of, waiting_reason
-from tests.resources.execution.kubernetes.pod_json import event, pod
+from resources.execution.kubernetes.pod_status import (
+    has_started,
+    image_digest_of,
+    is_lost,
+    is_queued,
+    reason_kind,
+    termination_of,
+    waiting_reason,
+)
+from tests.resources.execution.kubernetes.pod_json import container, event, pod
 
 NO_GPU = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 NO_NODE = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}
@@ -53,6 +61,16 @@ def test_the_reason_of_a_job_without_a_pod_is_the_newest_warning_in_whatever_ord
     ]
     monkeypatch.setattr("resources.execution.kubernetes.pending_pods.events_of", lambda job: events)
     assert why_no_pod(SimpleNamespace(spec=SimpleNamespace(suspend=False))) == "FailedCreate: exceeded quota: new"
+
+
+def test_the_image_of_a_pod_is_that_of_its_first_container_wherever_its_status_stands():
+    mesh, own = container({"running": {}}), container({"running": {}})
+    mesh |= {"name": "istio-proxy", "imageID": "docker.io/istio@sha256:aa"}
+    assert (
+        image_digest_of(pod("Running", containerStatuses=[mesh, own | {"imageID": "docker-pullable://train@sha256:12"}]))
+        == "train@sha256:12"
+    )
+    assert image_digest_of(pod("Running", containerStatuses=[mesh, own])) is None
 
 
 def test_a_pod_that_a_queue_holds_back_is_known_as_such():

@@ -1,87 +1,28 @@
 """The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the image sends what it may not."""
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiClient, ApiException, V1Pod
+from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
 from halving import Store
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.trial.mailbox import Mailbox
-from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
-from resources.execution.kubernetes import api, trial_pod
+from halving.trial.messages import Granted, Message, Raised, ReachedRung, Ready, ReturnedEarly, Stopped
+from resources.execution import waiting_note
+from resources.execution.kubernetes import api
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL
 from resources.execution.kubernetes.trial_pod import PodProcess
 from resources.scheduling.assignment import Superseded
 from resources.sweep_spec import SweepSpec
+from tests.resources.execution.kubernetes.cluster import Cluster
 
 Spec = Callable[..., SweepSpec]
 DIGEST = f"sha256:{'0' * 64}"
 NO_ANSWER = HTTPError("connection refused")
-
-
-class Cluster:
-    """The part of the API that a trial's pod needs. ``fails`` has for each verb what its next calls raise."""
-
-    def __init__(self) -> None:
-        self.pods: dict[str, V1Pod] = {}
-        self.fails: dict[str, list[Exception]] = {}
-        self.loses_answers = False
-
-    def add(self, attempt: int) -> None:
-        self.create_namespaced_pod("n", manifest(attempt))
-
-    def create_namespaced_pod(self, _namespace: str, given: dict[str, Any], **_: Any) -> None:
-        self._fail("create")
-        self.pods[given["metadata"]["name"]] = _pod(given)
-        if self.loses_answers:
-            raise HTTPError("read timed out")
-
-    def delete_namespaced_pod(self, name: str, _namespace: str, **_: Any) -> None:
-        self._fail("delete")
-        if self.pods.pop(name, None) is None:
-            raise ApiException(404, "Not Found")
-
-    def read_namespaced_pod(self, name: str, _namespace: str, **_: Any) -> V1Pod:
-        self._fail("read")
-        if name not in self.pods:
-            raise ApiException(404, "Not Found")
-        return self.pods[name]
-
-    def list_namespaced_pod(self, _namespace: str, *, label_selector: str, **_: Any) -> Any:
-        wanted = dict(pair.split("=") for pair in label_selector.split(","))
-        return type("Found", (), {"items": [pod for pod in self.pods.values() if wanted.items() <= pod.metadata.labels.items()]})
-
-    def list_namespaced_event(self, _namespace: str, **_: Any) -> Any:
-        return type("Found", (), {"items": []})
-
-    def _fail(self, verb: str) -> None:
-        if self.fails.get(verb):
-            raise self.fails[verb].pop(0)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    cluster = Cluster()
-    monkeypatch.setattr(api, "core_api", lambda: cluster)
-    monkeypatch.setattr(api, "namespace", lambda: "n")
-    monkeypatch.setattr(trial_pod, "_STARTING_SECONDS", 0.0)
-    return cluster
-
-
-def _pod(given: dict[str, Any]) -> V1Pod:
-    data = json.dumps({**given, "status": {"phase": "Pending"}})
-    return ApiClient().deserialize(type("Response", (), {"data": data}), "V1Pod")
 
 
 def manifest(attempt: int) -> dict[str, Any]:
@@ -144,7 +85,7 @@ def test_a_store_that_refuses_is_not_called_unavailable(
 
 
 def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: Store, small_spec: Spec) -> None:
-    cluster.add(3)
+    cluster.create_namespaced_pod("n", manifest(3))
     trial = Trial(store, small_spec())
     with pytest.raises(Superseded, match="attempt 2 gets no pod: pod-3 is of attempt 3"):
         trial.pod.receive(0.0)
@@ -153,7 +94,7 @@ def test_an_attempt_gets_no_pod_once_a_later_one_has(cluster: Cluster, store: St
 
 
 def test_an_attempt_ends_the_pod_of_an_earlier_one_before_it_has_its_own(cluster: Cluster, store: Store, small_spec: Spec) -> None:
-    cluster.add(1)
+    cluster.create_namespaced_pod("n", manifest(1))
     trial = Trial(store, small_spec())
     trial.pod.receive(0.0)
     assert cluster.pods == {}
@@ -196,7 +137,7 @@ def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluste
 def test_a_reason_that_could_not_be_recorded_is_recorded_later(
     cluster: Cluster, store: Store, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial_pod, "_NOTE_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(waiting_note, "_AGAIN_SECONDS", 0.0)
     cluster.fails["create"] = [NO_ANSWER] * 3
     trial = Trial(store, small_spec(), notes_that_fail=1)
     trial.pod.receive(0.0)
@@ -214,10 +155,11 @@ def test_a_reason_that_could_not_be_recorded_is_recorded_later(
         (ReturnedEarly(3, {"score": 0.5}, DIGEST), "ReturnedEarly.epoch = 3 is not accepted: give less than the 3 granted"),
         (ReachedRung(3, {"loss": 0.5}, DIGEST), "without values of ['score'] is not accepted"),
         (Granted(9, complete=False), "is not accepted: only the platform grants epochs"),
+        (Ready({}, None), "is not accepted: only the process of a rerun sends it"),
     ],
 )
 def test_a_message_that_a_trial_may_not_send_fails_that_trial_alone(
-    cluster: Cluster, store: Store, small_spec: Spec, sent: Message | Granted, error: str
+    cluster: Cluster, store: Store, small_spec: Spec, sent: Message | Granted | Ready, error: str
 ) -> None:
     trial = Trial(store, small_spec())
     trial.says.send(sent)

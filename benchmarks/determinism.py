@@ -1,0 +1,181 @@
+"""What ``deterministic=True`` costs a training loop, and the weights' digest a checkpoint."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.machine import Setting, in_child
+from benchmarks.results import Part, Table, number, spread
+from halving.rerun.student_t import t_quantile
+
+_TEXT = """
+PyTorch loops on one core on random data: the digits' network (64 → 256 → 256 → 10), two convolutions on 28x28 images, and embeddings of a
+vocabulary of 20,000, whose gradient is a scattered sum. Blocks of steps with deterministic algorithms
+(`halving.init(deterministic=True)`) alternate with blocks of the same steps without, in one process; a pair's two blocks change places
+from pair to pair. The ratio is the CPU time with over the CPU time without, and its interval Student's, of the mean over the pairs: a cost
+that lies within it cannot be told from none by these pairs, and what scatters them is mostly what else the machine does. *Equal* says
+whether two trainings of the same seed end in the same weights' digest. On a GPU it may cost more, by what the chosen kernels cost: measure
+it there with your own loop.
+"""
+_DIGEST = """
+`run.save` of one tensor of so many MiB on the CPU, to a store on this machine's disk: saves with the digest of the weights, which a rerun
+is compared by, alternate with saves without it, in one process, each of new content. The digest is made in a thread while the checkpoint
+is stored, so that wall time shows what it costs where a core is free, and CPU time what it costs where none is. *Packing* is the part
+of a save without it that writes the archive.
+"""
+LOOPS = ("digits' network", "convolutions", "embeddings")
+
+
+def measure(setting: Setting) -> Part:
+    """The ratio of blocks with and without deterministic algorithms."""
+    pairs, seconds = setting.choose(1, 10), 0.1 if setting.quick else 1.0
+    part = Part("determinism", "What determinism costs", _TEXT)
+    table = Table(
+        ["loop", "pairs", "CPU of a step without, ms", "ratio", "mean and its 95 % interval", "equal, with", "equal, without"], []
+    )
+    for name in LOOPS:
+        found = in_child("benchmarks.determinism:one", name=name, pairs=pairs, seconds=seconds)
+        equal = ["yes" if found[what] else "no" for what in ("equal_with", "equal_without")]
+        ratios = spread(found["ratios"], lambda value: f"{value:.3f}")
+        table.rows.append([name, str(pairs), number(found["step_ms"]), ratios, _interval(found["ratios"]), *equal])
+    part.tables += [table, _digests(setting)]
+    return part
+
+
+def _interval(ratios: list[float]) -> str:
+    if len(ratios) < 2:
+        return "one pair only"
+    reach = t_quantile(0.975, len(ratios) - 1) * statistics.stdev(ratios) / len(ratios) ** 0.5
+    return f"{statistics.mean(ratios):.3f} ± {reach:.3f}"
+
+
+def _digests(setting: Setting) -> Table:
+    """What the digest adds to a save."""
+    header = ["MiB", "pairs", "a save without, s", "packing, s", "a save with, s", "wall time added, s", "CPU added, s"]
+    table = Table(header, [], "A checkpoint with and without the weights' digest", _DIGEST.strip())
+    for mebibytes in setting.choose((1,), (16, 256)):
+        pairs, folder = setting.choose(1, 5), str(setting.work / f"digest-{mebibytes}")
+        found = in_child("benchmarks.determinism:saves", folder=folder, mebibytes=mebibytes, pairs=pairs)
+        columns = [spread(found[what]) for what in ("without", "packing", "with", "added", "cpu_added")]
+        table.rows.append([str(mebibytes), str(pairs), *columns])
+    return table
+
+
+def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
+    """Pairs of saves, in one process.
+
+    Returns:
+        Of each pair ``without`` and ``with``: seconds of the save; ``packing``: of packing alone; ``added`` and ``cpu_added``.
+    """
+    import torch
+
+    import halving
+    from halving.checkpoints import serialization, weights_digest
+
+    made = weights_digest.weights_digest
+    weights = torch.rand(mebibytes * 2**18)
+    run = halving.init("bench", root=folder, id="saves", system_metrics=None)
+
+    def save(on: bool) -> tuple[float, float]:
+        weights.add_(1.0)
+        weights_digest.weights_digest = made if on else lambda *_: None
+        began, busy = time.perf_counter(), time.process_time()
+        run.save(weights=weights)
+        return time.perf_counter() - began, time.process_time() - busy
+
+    save(True)
+    found: dict[str, list[float]] = {"without": [], "packing": [], "with": [], "added": [], "cpu_added": []}
+    for turn in range(pairs):
+        times = {on: save(on) for on in ((False, True) if turn % 2 == 0 else (True, False))}
+        began = time.perf_counter()
+        with tempfile.TemporaryFile() as file:
+            serialization.pack({"weights": weights}, file)
+        found["packing"].append(time.perf_counter() - began)
+        found["without"].append(times[False][0])
+        found["with"].append(times[True][0])
+        found["added"].append(times[True][0] - times[False][0])
+        found["cpu_added"].append(times[True][1] - times[False][1])
+    run.finish()
+    return found
+
+
+def one(name: str, pairs: int, seconds: float) -> dict[str, Any]:
+    """All pairs of one loop, in one process.
+
+    Returns:
+        ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two trainings were.
+    """
+    import torch
+
+    from halving.run.determinism import make_deterministic
+
+    torch.set_num_threads(1)
+    make_deterministic()
+
+    def switch(on: bool) -> None:
+        torch.use_deterministic_algorithms(on)
+
+    equal = {}
+    for on in (True, False):
+        switch(on)
+        equal[on] = _trained(name) == _trained(name)
+    _, step = _loop(name)
+    _block(step, 5)
+    steps = max(3, int(seconds / (_block(step, 5) / 5)))
+    ratios, plain = [], []
+    for turn in range(pairs):
+        times = {}
+        for on in (False, True) if turn % 2 == 0 else (True, False):
+            switch(on)
+            times[on] = _block(step, steps)
+        ratios.append(times[True] / times[False])
+        plain.append(times[False])
+    return {"ratios": ratios, "step_ms": 1e3 * min(plain) / steps, "equal_with": equal[True], "equal_without": equal[False]}
+
+
+def _trained(name: str, steps: int = 5) -> str | None:
+    from halving.checkpoints.weights_digest import weights_digest
+
+    model, step = _loop(name)
+    _block(step, steps)
+    return weights_digest({"model": model})
+
+
+def _block(step: Callable[[], None], steps: int) -> float:
+    """CPU seconds of so many steps."""
+    began = time.process_time()
+    for _ in range(steps):
+        step()
+    return time.process_time() - began
+
+
+def _loop(name: str) -> tuple[Any, Callable[[], None]]:
+    """A model, seeded, and one step of its training."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    labels = torch.randint(0, 10, (128,))
+    if name == "convolutions":
+        inputs = torch.randn(128, 1, 28, 28)
+        model = nn.Sequential(
+            nn.Conv2d(1, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)
+        )
+        model(inputs)
+    elif name == "embeddings":
+        inputs = torch.randint(0, 20_000, (128, 64))
+        model = nn.Sequential(nn.EmbeddingBag(20_000, 64), nn.Linear(64, 10))
+    else:
+        inputs = torch.randn(128, 64)
+        model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    def step() -> None:
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return model, step

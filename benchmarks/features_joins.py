@@ -1,0 +1,119 @@
+"""Joining features to labels: the views, the labels, Halving's join, and what is not the same in another one."""
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import ChildFailed
+from benchmarks.peers.features_harness import used
+
+FEATURES = ("a", "b", "c")
+_START = date(2026, 1, 1)
+
+
+def fill(root: str, labels: int, rows: int, views: int, days: int) -> int:
+    """Views of random rows, published as materialised days, and labels. In a process of its own."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from halving import Store
+    from resources.features.materialize import file_schema
+    from resources.features.partitions import publish
+    from resources.features.view import micros_of
+
+    day, entities, per_day = micros_of("1d"), max(100, rows // 100), rows // days
+    start = (_START - date(1970, 1, 1)).days * day
+    store, folder = Store(root), Path(root)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("event", "known"):
+        for view_number in range(views):
+            source = np.random.default_rng([view_number, name == "known"])
+            definition = view_of(name, view_number).definition({"user": "int64"})
+            schema = file_schema(definition)
+            for number_of_day in range(days):
+                users = source.integers(0, entities, per_day)
+                event = start + number_of_day * day + _times(source, day, per_day)
+                late = (
+                    np.full(per_day, micros_of("1h")) if name == "event" else source.exponential(micros_of("1h"), per_day).astype(np.int64)
+                )
+                order = np.lexsort((event, users))
+                users, event, known = users[order], event[order], (event + late)[order]
+                made = [source.normal(size=per_day), source.normal(size=per_day), source.random(per_day) < 0.5]
+                columns = [
+                    pa.array(users),
+                    *(pa.array(one).cast(pa.timestamp("us", "UTC")) for one in (event, known)),
+                    *map(pa.array, made),
+                ]
+                file = folder / "day.parquet"
+                pq.write_table(pa.Table.from_arrays(columns, schema=schema), file, compression="zstd", row_group_size=1 << 17)
+                times = (int(event.min()), int(event.max()), int(known.max()))
+                publish(store, definition, _START + timedelta(number_of_day), file, per_day, times, {})
+    source = np.random.default_rng(99)
+    when = pa.array(start + source.integers(0, days * day, labels)).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"user": source.integers(0, entities, labels), "when": when}), folder / "labels.parquet")
+    return labels
+
+
+def _times(source: Any, day: int, count: int) -> Any:
+    """Times within a day of which no two are equal."""
+    import numpy as np
+
+    step = day // count
+    return np.arange(count) * step + source.integers(0, step, count)
+
+
+def view_of(name: str, view_number: int) -> Any:
+    """A view of the joins."""
+    from resources.features.view import parse_view
+
+    return parse_view(
+        {
+            "name": f"{name}{view_number}",
+            "version": 1,
+            "entity": ["user"],
+            "event_time": "ts",
+            **({"delay": "1h", "ttl": "169h"} if name == "event" else {"created": "loaded", "ttl": "7d"}),
+            "source": {"function": "benchmarks.features_online:rows"},
+            "schema": {"a": "double", "b": "double", "c": "bool"},
+        }
+    )
+
+
+def join(root: str, name: str, views: int) -> dict[str, float]:
+    """Halving's join of all labels; its result is kept beside the store. In a process of its own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from halving import Store
+    from resources.features.join import join_features
+
+    shapes = {one.key: one for one in (view_of(name, view_number) for view_number in range(views))}
+    features = [f"{key}:{feature} as {feature}{place}" for place, key in enumerate(shapes) for feature in FEATURES]
+    labels = pq.ParquetFile(f"{root}/labels.parquet")
+    reader = pa.RecordBatchReader.from_batches(labels.schema_arrow, labels.iter_batches())
+    with (
+        join_features(Store(root), reader, features, shapes, time="when") as joined,
+        pa.ipc.new_file(f"{root}/{name}-ours.arrow", joined.reader.schema) as writer,
+    ):
+        for batch in joined.reader:
+            writer.write_batch(batch)
+    return used()
+
+
+def different(root: str, name: str) -> int:
+    """How many values of two joins are not the same bits. In a process of its own."""
+    import numpy as np
+    import pyarrow as pa
+
+    ours, theirs = (pa.ipc.open_file(pa.memory_map(f"{root}/{name}-{who}.arrow")).read_all() for who in ("ours", "theirs"))
+    if ours.num_rows != theirs.num_rows:
+        raise ChildFailed(f"{ours.num_rows} and {theirs.num_rows} rows")
+    count = 0
+    for column in ours.column_names[2:]:
+        one, other = ours[column].combine_chunks(), theirs[column].combine_chunks()
+        zero = False if pa.types.is_boolean(one.type) else 0
+        values = [array.fill_null(zero).to_numpy(zero_copy_only=False) for array in (one, other)]
+        bits = [array if array.dtype == bool else array.view(np.uint64) for array in values]
+        count += int(((bits[0] != bits[1]) | (one.is_valid().to_numpy(False) != other.is_valid().to_numpy(False))).sum())
+    return count

@@ -1,0 +1,151 @@
+"""How soon two ranks train, and how soon again after one was killed: a gang, and a script under torchrun."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.machine import CHECKOUT
+from halving import Run, Store
+from halving.trial.context import ObjectiveRule, TrialContext
+from halving.trial.messages import Granted
+from halving.trial_process.gang import run_gang
+
+EPOCHS, KILLED_IN = 3, 2
+_PRELOADED = ["torch", "benchmarks.gangs_starts", "halving.trial_process.preload", "halving.trial_process.preload_gang"]
+
+
+def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
+    """Seconds of ``start`` and ``recovery``, one for each round."""
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(_PRELOADED)
+    first = server.Process(target=os.getpid)  # once this has run, the server has imported everything
+    first.start()
+    first.join()
+    found: dict[str, list[float]] = {"start": [], "recovery": []}
+    for number in range(rounds):
+        notes = Path(folder, str(number))
+        notes.mkdir(parents=True)
+        began = time.time()
+        for attempt in (1, 2):
+            ours, theirs = server.Pipe()
+            arguments = (_context(notes, attempt), f"{__name__}:train", EPOCHS, theirs, 1, 2)
+            process = server.Process(target=run_gang, args=arguments)
+            process.start()
+            theirs.close()
+            ours.send(Granted(EPOCHS, complete=True))
+            process.join()
+        _add(found, notes, began)
+    return found
+
+
+def of_torchrun(folder: str, rounds: int) -> dict[str, list[float]]:
+    """As :func:`of_gangs`, of this module as a script."""
+    found: dict[str, list[float]] = {"start": [], "recovery": []}
+    for number in range(rounds):
+        notes = Path(folder, str(number))
+        notes.mkdir(parents=True)
+        began = time.time()
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        done = subprocess.run(
+            [*command, "-m", __name__, str(notes)], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"torchrun: {done.stderr[-300:]}")
+        _add(found, notes, began)
+    return found
+
+
+def train(run: Run) -> None:
+    """A gang's trainable; rank 1 of the first attempt is killed in its second epoch."""
+    notes, (model, optimizer) = Path(run.params["notes"]), _built()
+    run.restore(model=model, optimizer=optimizer)
+    ddp = DistributedDataParallel(model)
+    for epoch in run.epochs():
+        _killed(notes, run.rank, epoch, run.attempt)
+        _step(ddp, optimizer)
+        _trained(notes, run.rank, run.attempt)
+        run.report(score=float(epoch))
+        run.save(model=model, optimizer=optimizer)
+
+
+def main(folder: str) -> None:
+    """The same as a script of torchrun's."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    notes, (model, optimizer) = Path(folder), _built()
+    kept, first, attempt = notes / "checkpoint.pt", 1, int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    if kept.exists():
+        saved = torch.load(kept)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first = saved["epoch"] + 1
+    ddp = DistributedDataParallel(model)
+    for epoch in range(first, EPOCHS + 1):
+        _killed(notes, dist.get_rank(), epoch, attempt)
+        _step(ddp, optimizer)
+        _trained(notes, dist.get_rank(), attempt)
+        if dist.get_rank() == 0:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, kept)
+        dist.barrier()
+
+
+def _add(found: dict[str, list[float]], notes: Path, began: float) -> None:
+    first, killed, again = (json.loads((notes / name).read_text()) for name in ("trained-1", "killed", "trained-2"))
+    found["start"].append(first - began)
+    found["recovery"].append(again - killed)
+
+
+def _built() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Linear(64, 10)
+    return model, torch.optim.Adam(model.parameters())
+
+
+def _step(ddp: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    ddp(torch.ones(8, 64)).mean().backward()
+    optimizer.step()
+
+
+def _trained(notes: Path, rank: int, attempt: int) -> None:
+    """Write down when the first step of an attempt ended."""
+    if rank == 0 and not (note := notes / f"trained-{attempt}").exists():
+        note.write_text(json.dumps(time.time()))
+
+
+def _killed(notes: Path, rank: int, epoch: int, attempt: int) -> None:
+    if (rank, epoch, attempt) == (1, KILLED_IN, 1):
+        (notes / "killed").write_text(json.dumps(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _context(notes: Path, attempt: int) -> TrialContext:
+    return TrialContext(
+        root=Store(notes / "store").root,
+        project="bench",
+        run="sweep.0001",
+        attempt=attempt,
+        params={"notes": str(notes)},
+        seed=1,
+        objectives=(ObjectiveRule("score"),),
+        max_epochs=EPOCHS,
+        dataset_name="none",
+        dataset_digest="sha256:" + "0" * 64,
+        parent={"sweep": "sweep"},
+        provenance={"git": None},
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

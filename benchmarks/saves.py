@@ -1,0 +1,189 @@
+"""What a checkpoint costs a training: how long it stands still, how long the writing goes on beside it, and what memory it takes."""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import Setting, in_child
+from benchmarks.results import Part, Table, Target, number
+
+MEGABYTES = 524
+_SAVES = 4
+_TENSORS = 32
+_MODES = {
+    "torch.save": "run.save of one process",
+    "halving": "run.save of a gang",
+    "dcp": "DCP's async_save, as it comes",
+    "stager": "DCP's async_save, with its stager kept",
+}
+_TEXT = f"""
+The state of a network, {_TENSORS} equal tensors of {MEGABYTES} MB in all, is saved {_SAVES} times into a folder on this disk, each
+time with other values; between two saves each process computes (matrix products on the CPU). In a gang of 2 both have the whole state, as
+under DDP, and each writes half. *Stall* is how long the call takes, *first* that of the first save, which makes the memory for the copy.
+*Beside* is the time from there until the checkpoint is there. *Memory* is the most that was added to a process while it saved, as a
+multiple of what it writes. *A step* is how much longer the computing takes while a checkpoint is being written. A process has one thread.
+"""
+
+
+def measure(setting: Setting) -> Part:
+    """Each way to save, in one process and in a gang of two."""
+    part = Part("saves", "What a checkpoint costs a training", _TEXT)
+    table = Table(["save", "processes", "stall, first, ms", "stall, ms", "beside, s", "memory", "a step beside it, times"], [])
+    megabytes, saves, steps = setting.choose(16, MEGABYTES), setting.choose(2, _SAVES), setting.choose(2, 20)
+    for mode, title in _MODES.items():
+        for ranks in (1,) if mode == "torch.save" else (1, 2):
+            folder = setting.work / f"{mode}-{ranks}"
+            sizes = {"megabytes": megabytes, "saves": saves, "steps": steps}
+            found = in_child("benchmarks.saves:one", folder=str(folder), mode=mode, ranks=ranks, **sizes)
+            later = found["stalls"][1:]
+            cells = [1e3 * found["stalls"][0], 1e3 * statistics.median(later), statistics.median(found["beside"])]
+            table.rows.append([title, str(ranks), *map(number, cells), number(found["memory"]), number(found["slower"])])
+            if mode == "halving":
+                part.targets.append(
+                    Target(f"a save of {megabytes} MB stalls a gang of {ranks}", "ms", [1e3 * stall for stall in later], 100.0)
+                )
+                part.targets.append(Target(f"memory for a save of a gang of {ranks}, of what a rank writes", "x", [found["memory"]], 1.1))
+    part.tables.append(table)
+    return part
+
+
+def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: int) -> dict[str, Any]:
+    """What some saves cost, in forked processes; of each figure that of the rank that paid most.
+
+    Args:
+        steps: computed before each save, with none beside them.
+
+    Returns:
+        ``stalls`` and ``beside`` in seconds, one for each save; ``memory`` as a multiple of what a rank writes; ``slower`` of a step.
+    """
+    import torch.distributed as dist
+
+    Path(folder).mkdir(parents=True)
+    store = dist.TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
+    children = []
+    for rank in range(ranks):
+        child = os.fork()
+        if not child:
+            _rank(Path(folder), mode, rank, ranks, store.port, megabytes, saves, steps)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        if os.waitpid(child, 0)[1]:
+            raise RuntimeError(f"a rank of {mode} has failed")
+    found = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
+    paid: dict[str, Any] = {name: [max(each) for each in zip(*(one[name] for one in found), strict=True)] for name in ("stalls", "beside")}
+    return paid | {name: max(one[name] for one in found) for name in ("memory", "slower")}
+
+
+def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: int, saves: int, steps: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    client = dist.TCPStore("127.0.0.1", port, ranks, is_master=False)
+    dist.init_process_group("gloo", store=dist.PrefixStore("group", client), rank=rank, world_size=ranks)
+    state = torch.nn.ParameterDict({f"{place}": torch.full((megabytes * 250_000 // _TENSORS,), 0.5) for place in range(_TENSORS)})
+    save = _WAYS[mode](folder, rank, ranks)
+    left, right = torch.rand(256, 256), torch.rand(256, 256)
+
+    def step() -> float:
+        began = time.perf_counter()
+        for _ in range(20):
+            left @ right
+        return time.perf_counter() - began
+
+    stalls, beside, memory, alone, while_saving = list[float](), list[float](), list[int](), list[float](), list[float]()
+    for turn in range(saves):
+        with torch.no_grad():
+            for place, parameter in enumerate(state.values()):
+                parameter.fill_(1_000 * turn + place)
+        alone += [step() for _ in range(steps)]
+        dist.barrier()
+        before = _reset_peak()
+        began = time.perf_counter()
+        ended, wait = save(state)
+        stalls.append(time.perf_counter() - began)
+        while not ended():
+            while_saving.append(step())
+        wait()
+        beside.append(time.perf_counter() - began - stalls[-1])
+        memory.append(_memory("VmHWM") - before)
+        dist.barrier()
+    slower = statistics.median(while_saving) / statistics.median(alone) if while_saving else 1.0
+    # The first save's is what is added; later ones find the memory of the copy there.
+    found = {"stalls": stalls, "beside": beside, "memory": max(memory) / (megabytes * 1e6 / ranks), "slower": slower}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+_Saving = Callable[[Any], tuple[Callable[[], bool], Callable[[], Any]]]
+
+
+def _one_process(folder: Path, rank: int, ranks: int) -> _Saving:
+    import halving
+
+    run = halving.init("bench", root=folder / "store", id="run", system_metrics=None)
+
+    def save(state: Any) -> tuple[Callable[[], bool], Callable[[], Any]]:
+        run._saver.write({"state": state})
+        return lambda: True, lambda: None
+
+    return save
+
+
+def _gang(folder: Path, rank: int, ranks: int) -> _Saving:
+    from halving import Store
+    from halving.checkpoints.sharded.save import Staging
+    from halving.distributed.ranks import Gang
+
+    staging = Staging(Store(folder / "store"), Gang(rank, ranks, rank, timeout=600.0))
+
+    def save(state: Any) -> tuple[Callable[[], bool], Callable[[], Any]]:
+        flight = staging.begin({"state": state}, lambda: 0.0)
+
+        def wait() -> None:
+            flight.join()
+            if flight.error is not None:
+                raise flight.error
+
+        return lambda: flight.ended, wait
+
+    return save
+
+
+def _dcp(folder: Path, rank: int, ranks: int, kept: bool = False) -> _Saving:
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    stager, turns = DefaultStager(StagingOptions(False, False, False, False)) if kept else None, iter(range(1_000))
+
+    def save(state: Any) -> tuple[Callable[[], bool], Callable[[], Any]]:
+        given = {"state": state.state_dict()}
+        future = dcp.async_save(given, checkpoint_id=folder / f"checkpoint-{next(turns)}", async_stager=stager)
+        upload = getattr(future, "upload_completion", future)
+        return upload.done, upload.result
+
+    return save
+
+
+_WAYS: dict[str, Callable[[Path, int, int], _Saving]] = {
+    "torch.save": _one_process,
+    "halving": _gang,
+    "dcp": _dcp,
+    "stager": lambda folder, rank, ranks: _dcp(folder, rank, ranks, kept=True),
+}
+
+
+def _reset_peak() -> int:
+    """Forget the most memory that this process has had; what it has now, in bytes."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _memory("VmRSS")
+
+
+def _memory(name: str) -> int:
+    status = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in status if line.startswith(f"{name}:"))

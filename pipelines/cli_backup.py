@@ -1,0 +1,136 @@
+"""``halving backup`` and ``halving restore``."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from halving.cli.output import moment, print_table, size
+from halving.cli.parser import add_command
+from pipelines.cli_views import answer, backend_of, console_of
+
+if TYPE_CHECKING:
+    from halving import Store
+
+
+def add_backup_commands(commands: Any) -> None:
+    """Add both commands."""
+    place = "the folder or s3://bucket/prefix where backups are"
+    description = "copy the store and the catalog to another place; what an earlier backup has is not copied again"
+    made = add_command(commands, "backup", description, run_backup, place=place).add_mutually_exclusive_group()
+    made.add_argument("--keep", type=_keep, metavar="N", help="when it is made, delete all of this store's backups there but the newest N")
+    made.add_argument("--list", action="store_true", help="make none: list those that there are")
+    description = "restore a backup into an empty store (--root, HALVING_ROOT) and an empty catalog (HALVING_CATALOG)"
+    restored = add_command(commands, "restore", description, run_restore, place=place)
+    restored.add_argument("--backup", metavar="ID", help="which one (default: the newest)")
+
+
+def run_backup(arguments: argparse.Namespace) -> int:
+    """Make a backup, and delete old ones.
+
+    JSON: ``{"backup", "place", "files", "bytes", "copied", "copied_bytes", "rows", "revision", "seconds", "pruned"}``; ``copied`` is what
+    was not there already, ``rows`` of the catalog by table, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without
+    ``--keep``. With ``--list``: see :func:`_list_backups`.
+    """
+    from halving import Store
+    from resources.upkeep.backup import back_up
+    from resources.upkeep.old_backups import prune_after
+
+    place = Store(arguments.place)
+    if arguments.list:
+        return _list_backups(arguments, place)
+    backend = backend_of(arguments)
+    with _progress(arguments, "copied") as shown:
+        made = back_up(backend.store, backend.catalog, place, shown)
+    kept = made.manifest
+    pruned = prune_after(place, backend.store.root, arguments.keep, kept.id) if arguments.keep else None
+    found = {
+        "backup": kept.id,
+        "place": place.root,
+        "files": kept.count,
+        "bytes": kept.bytes,
+        "copied": made.copied,
+        "copied_bytes": made.copied_bytes,
+        "rows": dict(kept.rows),
+        "revision": kept.revision,
+        "seconds": made.seconds,
+        "pruned": asdict(pruned) if pruned else None,
+    }
+    text = f"backup {kept.id}: {kept.count} files, {size(kept.bytes)}, and {sum(kept.rows.values())} rows of the catalog"
+    text += f"; {made.copied} files, {size(made.copied_bytes)}, were new; {made.seconds:.1f} s"
+    if pruned:
+        text += f"\n{len(pruned.backups)} older backups went, and {pruned.contents} files that no other one has, {size(pruned.bytes)}"
+    text += f"\nto restore it: halving restore {place.root}"
+    answer(arguments, found, lambda console: console.print(text, highlight=False, soft_wrap=True))
+    return 0
+
+
+def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
+    """List a place's backups, oldest first. JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes"}]}``."""
+    from resources.upkeep.backup_files import backups_of, read_manifest
+
+    rows: list[dict[str, Any]] = []
+    for manifest in (read_manifest(place, backup) for backup in backups_of(place)):
+        began = datetime.fromtimestamp(manifest.began, UTC).isoformat()
+        rows.append({"backup": manifest.id, "began": began, "root": manifest.root, "files": manifest.count, "bytes": manifest.bytes})
+
+    def show(console: Any) -> None:
+        if not rows:
+            console.print(f"there are no backups in {place.root}", highlight=False, markup=False)
+            return
+        table = [[row["backup"], moment(row["began"]), row["root"], row["files"], size(row["bytes"])] for row in rows]
+        print_table(console, ("backup", "began", "of", "files", "bytes"), table, right=("files", "bytes"), first=True)
+
+    return answer(arguments, {"place": place.root, "backups": rows}, show)
+
+
+def _keep(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not accepted: give how many backups to keep, 1 or more")
+    return int(text)
+
+
+def run_restore(arguments: argparse.Namespace) -> int:
+    """Restore a backup.
+
+    JSON: ``{"backup", "root", "files", "bytes", "rows", "seconds", "problems"}``; ``problems`` of writing what the store says of models.
+    """
+    from halving import Store
+    from resources.registry.publishing import publish
+    from resources.upkeep.restore import restore
+
+    backend = backend_of(arguments)
+    with _progress(arguments, "restored") as shown:
+        done = restore(Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown)
+    problems = publish(backend.store, backend.catalog)
+    kept = done.manifest
+    found = {
+        "backup": kept.id,
+        "root": backend.store.root,
+        "files": kept.count,
+        "bytes": kept.bytes,
+        "rows": dict(kept.rows),
+        "seconds": done.seconds,
+        "problems": problems,
+    }
+    text = f"backup {kept.id} is restored into {backend.store.root}: {kept.count} files, {size(kept.bytes)}, "
+    text += f"{sum(kept.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
+    text += "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when they are launched again"
+    text = "\n".join([text, *problems])
+    answer(arguments, found, lambda console: console.print(text, highlight=False, soft_wrap=True))
+    return 0
+
+
+@contextmanager
+def _progress(arguments: argparse.Namespace, what: str) -> Iterator[Callable[[int, int], None] | None]:
+    from rich.live import Live
+    from rich.text import Text
+
+    console = console_of(arguments)
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(Text("listing files"), console=console, refresh_per_second=4, transient=True) as live:
+        yield lambda done, of: live.update(Text(f"{done} of {of} files {what}"))

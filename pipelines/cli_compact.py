@@ -1,0 +1,70 @@
+"""``halving compact --workers N``: several processes share the runs that wait, by the index of runs."""
+
+import argparse
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from typing import Any
+
+from halving.errors import InvalidInput
+from pipelines.cli_views import backend_of, console_of
+
+_MOST = 64  # processes
+
+
+def add_workers(compact: argparse.ArgumentParser) -> None:
+    """Give the SDK's command ``--workers``."""
+    compact.add_argument(
+        "--workers", type=int, metavar="N", help="with --project or --all: processes that share the runs that wait; the index knows which"
+    )
+    compact.set_defaults(run=run_compact_waiting)
+
+
+def run_compact_waiting(arguments: argparse.Namespace) -> int:
+    """Compact runs of a project or of the store that wait for it; without ``--workers`` as the SDK's command. The status is 1 if one fails.
+
+    JSON: as of the SDK's command, with the runs that waited.
+    """
+    from halving.cli.maintenance import print_compacted, run_compact
+    from halving.query.runs import list_names
+
+    if arguments.workers is None:
+        return run_compact(arguments)
+    if not 1 <= arguments.workers <= _MOST:
+        raise InvalidInput(f"--workers {arguments.workers} is not accepted: give 1 to {_MOST}")
+    if bool(arguments.run_names) or arguments.all == (arguments.project is not None):
+        raise InvalidInput("--workers is not accepted with single runs: give --project NAME or --all")
+    from resources.analysis.run_index import Refresher
+
+    backend = backend_of(arguments)
+    list_names(backend.store, arguments.project)  # raises when there is no such project
+    Refresher(backend.store, backend.catalog).refresh()
+    work = partial(_work, backend.store.root, backend.catalog.url, arguments.project)
+    with ProcessPoolExecutor(arguments.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        rows = [row for done in as_completed([pool.submit(work) for _ in range(arguments.workers)]) for row in done.result()]
+    if not rows and not arguments.json:
+        console_of(arguments).print(f"nothing to compact: no run in {backend.store.root} has new points")
+        return 0
+    return print_compacted(backend.store, sorted(rows, key=lambda row: (row["project"], row["run"])), arguments.json)
+
+
+def _work(root: str, url: str, project: str | None) -> list[dict[str, Any]]:
+    """One worker; a row for each run that it had."""
+    from halving import Store
+    from halving.maintenance.compaction import Compacted
+    from resources.catalog import Catalog
+    from resources.upkeep.claims import Claim
+    from resources.upkeep.compaction import compact_waiting
+
+    rows: list[dict[str, Any]] = []
+
+    def each(one: Claim, done: Compacted | str) -> None:
+        row: dict[str, Any] = {"project": one.project, "run": one.run, "error": done if isinstance(done, str) else None}
+        rows.append(row if isinstance(done, str) else row | vars(done))
+
+    catalog = Catalog(url)
+    try:
+        compact_waiting(Store(root), catalog, project=project, many=1, each=each)
+    finally:
+        catalog.close()
+    return rows

@@ -1,0 +1,106 @@
+"""``halving cost``: what sweeps, models and projects cost, and what that was for."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from halving.cli.output import duration, print_table, size
+from halving.cli.parser import add_command
+from halving.errors import NotFound
+from pipelines.cli_views import answer, backend_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from resources.analysis.costs.questions import Costs, SweepCost
+    from resources.analysis.costs.sums import Line
+
+_ROWS = 20
+# resources.analysis.costs.sums has them too; importing that here would slow down every command.
+_BY = ("sweep", "project", "model", "trial", "purpose", "outcome", "month", "gpu_type")
+
+
+def add_cost_command(commands: Any) -> None:
+    """Add ``halving cost``."""
+    cost = add_command(commands, "cost", "show what a sweep, a model or a project cost, and what for", run_cost)
+    cost.add_argument(
+        "of", nargs="?", metavar="SWEEP|MODEL|PROJECT", help="a sweep's id, or the name of a model or a project (default: all)"
+    )
+    cost.add_argument("--by", choices=_BY, help="what to tell apart (default: purpose of a sweep, sweep of a name, project of all)")
+
+
+def run_cost(arguments: argparse.Namespace) -> int:
+    """Show what a sweep, a model, a project or everything cost until now.
+
+    JSON of a sweep: ``{"sweep", "cost", "currency", "prices_of", "gpu_hours", "purposes": [...], "evaluation", "saved", "lost", "text",
+    "by", "lines"}``; of all else ``{"of", "by", "cost", "currency", "prices_of", "gpu_hours", "seconds", "attempts", "lost", "evaluation",
+    "lines": [...], "champion": {"version", …as of a sweep} or null, "gpu_hours_this_month": {"quota", "used", "left",
+    "renewed"} or null, "storage": [{"project", "runs", "sampled", "points", "checkpoints",
+    "artifacts", "bytes", "month", "estimated"}]}``. A line has ``name``, ``cost``, ``gpu_hours``, ``seconds``, ``attempts``, ``lost``.
+    """
+    from resources.analysis.costs.prices import load_prices
+    from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
+
+    prices, backend, of = load_prices(), backend_of(arguments), arguments.of
+    if of is not None and _is_sweep(backend, of):
+        found = sweep_cost(backend.catalog, of, prices)
+        by: Any = arguments.by or "purpose"
+        lines = found.purposes if by == "purpose" else sweep_lines(backend.catalog, of, by, prices)
+        data = {**found.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
+        return answer(arguments, data, lambda console: _print_sweep(console, found, by, lines))
+    summed = costs(backend.store, backend.catalog, of, arguments.by or ("project" if of is None else "sweep"), prices)
+    return answer(arguments, summed.as_dict(), lambda console: _print_costs(console, summed))
+
+
+def _is_sweep(backend: Any, name: str) -> bool:
+    with backend.catalog.read() as session:
+        try:
+            backend.catalog.sweep(session, name)
+        except NotFound:
+            return False
+        return True
+
+
+def _print_sweep(console: "Console", found: "SweepCost", by: str, lines: "list[Line]") -> None:
+    from resources.analysis.costs.sums import money
+
+    console.print(f"[bold]{found.sweep}[/]: {found.in_words()}", highlight=False)
+    _print_lines(console, by, lines, found.prices)
+    if found.evaluation:
+        console.print(f"evaluation: {money(found.evaluation, found.prices)}, by the cores that its spec gives a trial", highlight=False)
+
+
+def _print_costs(console: "Console", found: "Costs") -> None:
+    from resources.analysis.costs.sums import money
+
+    prices, whole = found.prices, found.trained.cost + found.evaluation
+    what = "all sweeps" if found.of is None else f"the sweeps of {found.of}"
+    lost = f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted" if found.trained.lost else ""
+    console.print(f"[bold]{what}[/]: {money(whole, prices)}{lost} ({prices.about()})", highlight=False)
+    _print_lines(console, found.by, found.lines, prices)
+    if found.evaluation:
+        console.print(f"evaluation: {money(found.evaluation, prices)}", highlight=False)
+    if found.champion:
+        own = found.champion
+        console.print(f"the champion {found.of} {found.champion_version} is of {own.sweep}: {own.in_words()}", highlight=False)
+        for line in own.purposes:
+            console.print(f"  {line.name}: {money(line.cost, prices)}", highlight=False)
+    if found.hours:
+        hours = found.hours
+        console.print(
+            f"GPU-hours this month: {hours.used:.4g} of {hours.quota:g}, renewed on {hours.renewed:%Y-%m-%d} UTC", highlight=False
+        )
+    for one in found.stored:
+        how = f", estimated from {one.sampled} of {one.runs} runs" if one.estimated else ""
+        parts = f"points {size(one.points)}, checkpoints {size(one.checkpoints)}, artifacts {size(one.artifacts)}"
+        console.print(f"storage of {one.project}: {money(one.month, prices)} a month ({parts}{how})", highlight=False)
+
+
+def _print_lines(console: "Console", by: str, lines: "list[Line]", prices: Any) -> None:
+    from resources.analysis.costs.sums import largest, money
+
+    rows = [
+        [line.name, money(line.cost, prices), f"{line.gpu_hours:.2f}", duration(line.seconds), line.attempts, money(line.lost, prices)]
+        for line in largest(lines, _ROWS)
+    ]
+    columns = (by.replace("_", " "), "cost", "GPU-hours", "time", "attempts", "lost, at most")
+    print_table(console, columns, rows, right=columns[1:], first=True)

@@ -1,0 +1,146 @@
+"""``halving projects``: whose share of the machines is how large, and what each project holds now."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from halving.cli.output import print_table
+from halving.cli.parser import add_command, add_group
+from pipelines.cli_views import answer, backend_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+    from resources.catalog import Catalog
+    from resources.tenancy.projects import ProjectLine
+
+_NONE = "none"
+_NAME = "the project's name; * is all projects together"
+
+
+def add_projects_commands(commands: Any) -> None:
+    """Add ``halving projects list|show|set|rename``."""
+    inner = add_group(commands, "projects", "who may use how much: projects, their weights, quotas and owners")
+    add_command(inner, "list", "list the projects with what they may use and what they hold now", run_list)
+    add_command(inner, "show", "show a project, and why its sweeps wait", run_show, project=_NAME)
+    change = add_command(inner, "set", "set what is given of a project; the rest stays", run_set, project=_NAME)
+    change.add_argument("--owner", action="append", metavar="NAME", help="who is responsible for it; may be given several times")
+    change.add_argument("--weight", type=float, metavar="W", help="its share beside the others': 2 is twice that of 1 (the default)")
+    for option, what in (("--max-trials", "trials at a time"), ("--max-gpus", "GPUs at a time")):
+        change.add_argument(option, type=_limit(int), metavar="N", help=f"most {what}; {_NONE}: no limit")
+    change.add_argument("--gpu-hours", type=_limit(float), metavar="H", help=f"most hours of one GPU in a month; {_NONE}: no limit")
+    rename = add_command(inner, "rename", "call a project otherwise; its trials go on, and its runs stay where they are", run_rename)
+    rename.add_argument("project", help="what it is called now")
+    rename.add_argument("new", help="what it is called from now on")
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List projects.
+
+    JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours", "former_names", "searching", "trials", "gpus",
+    "waiting"}]}``: null is no limit, ``searching`` how many of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``waiting`` why
+    sweeps of it wait, by their ids.
+    """
+    from resources.tenancy.projects import list_projects
+
+    lines = list_projects(backend_of(arguments).catalog)
+    return answer(arguments, {"projects": [line.as_dict() for line in lines]}, lambda console: _print_list(console, lines))
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    """Show a project. JSON: one entry of ``halving projects list``, and ``gpu_hours_used`` this month, null where they are not limited."""
+    from resources.tenancy.projects import show_project
+
+    catalog = backend_of(arguments).catalog
+    return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
+
+
+def run_set(arguments: argparse.Namespace) -> int:
+    """Set what is given. JSON: as ``halving projects show``."""
+    from resources.tenancy.projects import set_project, show_project
+
+    given = {name: getattr(arguments, name) for name in ("weight", "max_trials", "max_gpus", "gpu_hours")}
+    given = {name: None if value == _NONE else value for name, value in given.items() if value is not None}
+    given |= {"owners": arguments.owner} if arguments.owner else {}
+    catalog = backend_of(arguments).catalog
+    set_project(catalog, arguments.project, **given)
+    return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
+
+
+def run_rename(arguments: argparse.Namespace) -> int:
+    """Rename a project. JSON: one entry of ``halving projects list``."""
+    from resources.tenancy.projects import rename_project, show_project
+
+    catalog = backend_of(arguments).catalog
+    rename_project(catalog, arguments.project, arguments.new)
+    line = show_project(catalog, arguments.new)
+
+    def say(console: "Console") -> None:
+        console.print(
+            f"project {arguments.project} is called {line.name} now. Its trials go on and its runs stay where they are;\n"
+            f"specs that say {arguments.project} still mean it.",
+            highlight=False,
+            markup=False,
+        )
+
+    return answer(arguments, line.as_dict(), say)
+
+
+def _limit(number: type) -> "Callable[[str], Any]":
+    def read(text: str) -> Any:
+        return _NONE if text == _NONE else number(text)
+
+    read.__name__ = f"{number.__name__} or {_NONE}"  # for the parser's message
+    return read
+
+
+def _print_list(console: "Console", lines: "list[ProjectLine]") -> None:
+    if not lines:
+        console.print("no project has limits, and no sweep is searching: every project has the weight 1 and no quota.", highlight=False)
+        return
+    columns = ("project", "weight", "trials", "of", "GPUs", "of", "GPU-hours a month", "sweeps", "wait", "owners")
+    rows = [
+        [
+            line.name,
+            "" if line.name == "*" else f"{line.weight:g}",
+            line.trials,
+            _shown(line.max_trials),
+            line.gpus,
+            _shown(line.max_gpus),
+            _shown(line.gpu_hours),
+            line.searching,
+            len(line.waiting),
+            ", ".join(line.owners),
+        ]
+        for line in lines
+    ]
+    print_table(console, columns, rows, right=[*{*columns} - {"project", "owners"}], first=True)
+
+
+def _answer_one(arguments: argparse.Namespace, catalog: "Catalog", line: "ProjectLine") -> int:
+    from resources.tenancy.gpu_hours import gpu_hours_of
+
+    with catalog.read() as session:
+        hours = gpu_hours_of(session, line.name, catalog.now())
+    used = None if hours is None else hours.used
+    return answer(arguments, {**line.as_dict(), "gpu_hours_used": used}, lambda console: _print_one(console, line, used))
+
+
+def _print_one(console: "Console", line: "ProjectLine", used: float | None) -> None:
+    whose = "all projects together" if line.name == "*" else f"project {line.name}, weight {line.weight:g}"
+    facts = [
+        whose,
+        f"trials: {line.trials} of {_shown(line.max_trials)}",
+        f"GPUs: {line.gpus} of {_shown(line.max_gpus)}",
+        f"GPU-hours a month: {_shown(line.gpu_hours)}" + ("" if used is None else f", of which {used:.4g} are used"),
+        f"sweeps that search: {line.searching}",
+    ]
+    facts += [f"owners: {', '.join(line.owners)}"] if line.owners else []
+    facts += [f"former names: {', '.join(line.former_names)}"] if line.former_names else []
+    facts += [f"{sweep} waits: {reason}" for sweep, reason in line.waiting.items()]
+    console.print("\n".join(facts), highlight=False, markup=False)
+
+
+def _shown(limit: float | None) -> str:
+    return "no limit" if limit is None else f"{limit:g}"

@@ -1,0 +1,86 @@
+"""The table of ``halving doctor`` in the application, and the check of Dagster's daemon."""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+
+from halving import Store
+from halving.cli.doctor import run_doctor as run_with
+from halving.cli.output import duration
+from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING, Check, Finding
+from pipelines.cli_views import dagster_home
+from resources.catalog import Catalog, SweepRow
+from resources.catalog.opening import open_catalog
+from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current
+from resources.doctor.cluster_checks import check_cluster
+from resources.doctor.consistency_checks import check_files, check_index, check_published
+
+_LATE_SECONDS = 120.0
+_DRIVEN = ("sensors", "api")  # by Dagster's daemon; the sweeps of one job do without
+_NEEDED = ("SENSOR", "QUEUED_RUN_COORDINATOR")
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """The SDK's checks, and those of the catalog, Dagster and the cluster."""
+    return run_with(arguments, partial(application_checks, whole=arguments.all))
+
+
+def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
+    """The checks that need more than the store; the catalog is opened when the first needs it, and only in this version's schema."""
+
+    def with_catalog(check: Callable[..., Iterator[Finding]], *given: Any, **named: Any) -> Callable[[], Iterator[Finding]]:
+        def look() -> Iterator[Finding]:
+            if is_current(store):
+                yield from check(*given, open_catalog(store), **named)
+            else:
+                yield Finding(SKIPPED, "not looked at before there is a catalog of this version")
+
+        return look
+
+    return [
+        Check("catalog", partial(check_schema, store)),
+        Check("database", with_catalog(check_soundness), needs="catalog"),
+        Check("db-clock", with_catalog(check_clock), needs="catalog"),
+        Check("files", with_catalog(check_files, store, whole=whole), needs="database"),
+        Check("published", with_catalog(check_published, store), needs="database"),
+        Check("index", with_catalog(check_index, store), needs="database"),
+        Check("dagster", with_catalog(partial(check_daemon, dagster_home(store))), needs="database"),
+        Check("cluster", check_cluster),
+    ]
+
+
+def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+    """That Dagster's daemon lives and its sensors are on, where sweeps wait for it. What one job drives does without.
+
+    Args:
+        home: of Dagster's instance.
+        now: this machine's clock, in seconds since 1970.
+    """
+    from dagster import DagsterInstance
+
+    with catalog.read() as session:
+        is_driven = SweepRow.status.in_(("searching", "evaluating")) & SweepRow.driver.in_(_DRIVEN)
+        waiting = session.scalar(select(func.count()).select_from(SweepRow).where(is_driven)) or 0
+    level, means = (ERROR, f"{waiting} open sweeps stand still") if waiting else (WARNING, "a sweep that is launched would stand still")
+    beats, stopped = dict[str, float](), list[str]()
+    if home.exists():
+        with DagsterInstance.from_config(str(home)) as instance:
+            beats = {name: beat.timestamp for name, beat in instance.get_daemon_heartbeats().items()}
+            stopped = sorted(state.name for state in instance.all_instigator_state() if state.status.value == "STOPPED")
+    late = [name for name in _NEEDED if beats.get(name, 0.0) < now() - _LATE_SECONDS]
+    if not beats and not waiting:
+        yield Finding(OK, f"Dagster's daemon has never run with {home}, and no sweep waits for it")
+    elif late:
+        heard = max((beats[name] for name in late if name in beats), default=None)
+        ago = "never heard of" if heard is None else f"last heard of {duration(now() - heard)} ago"
+        yield Finding(level, f"Dagster's daemon ({', '.join(late)}) was {ago}", means, f"DAGSTER_HOME={home} dagster-daemon run")
+    else:
+        yield Finding(OK, "Dagster's daemon lives")
+    if stopped:
+        what = f"sensors or schedules are switched off: {', '.join(stopped)}"
+        yield Finding(level, what, means, f"dagster sensor start {stopped[0]} -m pipelines.definitions")

@@ -1,0 +1,103 @@
+"""Dagster's own storage on Postgres, over connections that are used again.
+
+Dagster opens a connection for each statement, so that no process holds one that it does not need: 21 a second for a daemon that waits and
+its code location, each a process of the database's. Here the instances of a process share one engine; and a process that has asked nothing
+for :data:`IDLE_SECONDS` holds no connection, as a trial that trains for hours.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from dagster._serdes import ConfigurableClassData
+from dagster_postgres.auth import PgTokenProvider
+from dagster_postgres.storage import DagsterPostgresStorage
+from dagster_postgres.utils import create_pg_engine, get_token_provider_from_config, pg_url_from_config
+from sqlalchemy import Engine, event, make_url
+
+from resources.catalog.driver_options import driver_options, recycle_seconds
+
+IDLE_SECONDS = 10.0
+_KEPT = 4  # connections; more are open at a time where more threads ask at once, and closed when they are given back
+
+
+class PooledPostgresStorage(DagsterPostgresStorage):
+    """As ``storage: postgres`` in a ``dagster.yaml``, and configured in the same way."""
+
+    def __init__(
+        self,
+        postgres_url: str,
+        should_autocreate_tables: bool = True,
+        inst_data: ConfigurableClassData | None = None,
+        token_provider: PgTokenProvider | None = None,
+    ) -> None:
+        # The first instance of this process looks for the tables; the others have the same configuration.
+        super().__init__(postgres_url, should_autocreate_tables and postgres_url not in _engines, inst_data, token_provider)
+        engine = _shared_engine(postgres_url, token_provider)
+        for storage in (self._run_storage, self._event_log_storage, self._schedule_storage):
+            storage._engine = engine
+
+    @classmethod
+    def from_config_value(cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]) -> "PooledPostgresStorage":
+        return cls(
+            pg_url_from_config(config_value),
+            config_value.get("should_autocreate_tables", True),
+            inst_data,
+            get_token_provider_from_config(config_value),
+        )
+
+
+_engines: dict[str, Engine] = {}
+
+
+def _shared_engine(url: str, token_provider: PgTokenProvider | None) -> Engine:
+    """This process's engine for a database."""
+    if url not in _engines:
+        engine = create_pg_engine(
+            url,
+            token_provider,
+            isolation_level="AUTOCOMMIT",
+            pool_size=_KEPT,
+            max_overflow=-1,
+            pool_use_lifo=True,
+            pool_pre_ping=True,
+            pool_recycle=recycle_seconds(),
+            connect_args=driver_options(make_url(url)),
+        )
+        _Idleness(engine)
+        _engines.setdefault(url, engine)  # another thread may have been first
+    return _engines[url]
+
+
+class _Idleness:
+    """Closes an engine's connections when none was used for a while, and gives a forked child others than its parent's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._lock, self._watched, self._last = engine, threading.Lock(), False, 0.0
+        event.listen(engine, "checkin", self._used)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock, self._watched = threading.Lock(), False  # a thread of the parent may have had it
+        self._engine.dispose(close=False)
+
+    def _used(self, *_: object) -> None:
+        with self._lock:
+            self._last = time.monotonic()
+            if not self._watched:
+                with suppress(RuntimeError):  # this machine starts no more threads: the next use tries again
+                    threading.Thread(target=self._watch, name="dagster-storage-idle", daemon=True).start()
+                    self._watched = True
+
+    def _watch(self) -> None:
+        while True:
+            with self._lock:
+                left = self._last + IDLE_SECONDS - time.monotonic()
+                if left <= 0:
+                    self._watched = False
+                    break
+            time.sleep(left)
+        self._engine.pool.dispose()  # and not the engine's: a connection that is in use comes back to this pool

@@ -1,0 +1,47 @@
+"""Jobs that set and rename projects from Dagster's UI; ``halving projects`` has the same."""
+
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from assets.events import expected_failures
+from resources.backend import Backend
+from resources.tenancy import projects
+
+
+class OneProject(dg.Config):
+    """A project, and what is set of it; what is left out stays as it is."""
+
+    project: str = Field(description="The project's name; * is all projects together, of which only max_trials and max_gpus are set.")
+    owners: list[str] | None = Field(default=None, description="Who is responsible for it.")
+    weight: float | None = Field(default=None, description="Its share beside the others': 2 is twice that of 1.")
+    max_trials: int | None = Field(default=None, description="Most trials at a time; -1: no limit.")
+    max_gpus: int | None = Field(default=None, description="Most GPUs at a time; -1: no limit.")
+    gpu_hours: float | None = Field(default=None, description="Most hours of one GPU in a calendar month (UTC); -1: no limit.")
+    rename_to: str | None = Field(
+        default=None, description="What it is called from now on; its trials go on, its runs stay where they are."
+    )
+
+
+@dg.op
+def change_project(context: dg.OpExecutionContext, config: OneProject, backend: Backend) -> None:
+    """Set what is given, then rename the project if a new name is."""
+    limits = {"max_trials": config.max_trials, "max_gpus": config.max_gpus, "gpu_hours": config.gpu_hours}
+    given: dict[str, Any] = {name: None if value == -1 else value for name, value in limits.items() if value is not None}
+    given |= {name: value for name, value in (("owners", config.owners), ("weight", config.weight)) if value is not None}
+    with expected_failures():
+        if given or config.rename_to is None:  # nothing at all is refused
+            projects.set_project(backend.catalog, config.project, **given)
+        if config.rename_to is not None:
+            projects.rename_project(backend.catalog, config.project, config.rename_to)
+        line = projects.show_project(backend.catalog, config.rename_to or config.project)
+    context.log.info(f"project {line.name}: {line.as_dict()}")
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Set a project's owners, weight and quotas, or rename it; trials that run go on.",
+)
+def set_project() -> None:
+    change_project()

@@ -1,0 +1,79 @@
+"""The list of prices: one YAML file with its date and sources. The shipped one, or the one that ``HALVING_PRICES`` names."""
+
+import datetime
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import Strict
+from resources.sweep_spec.parsing import problems_of_model
+from resources.sweep_spec.requirements import Label
+
+VARIABLE = "HALVING_PRICES"
+SHIPPED = Path(__file__).parent / "prices.yaml"
+
+# YAML reads a date without quotes as one.
+Day = Annotated[datetime.date, BeforeValidator(lambda given: given.date() if isinstance(given, datetime.datetime) else given)]
+
+
+class Price(Strict):
+    """A price and where it is from."""
+
+    price: float = Field(ge=0, description="In the list's currency.")
+    source: str = Field(default="", description="Where it is from.")
+
+
+class SpotShare(Strict):
+    """What nodes that may be reclaimed cost."""
+
+    share: float = Field(ge=0, le=1, description="Share of the price of a node that is not.")
+    source: str = Field(default="", description="Where it is from.")
+
+
+class Prices(Strict):
+    """What resources cost."""
+
+    date: Day = Field(description="The day of the prices.")
+    currency: str = Field(default="USD", min_length=1, max_length=10, description="Of all prices.")
+    gpu_hour: dict[Label, Price] = Field(description="A GPU and hour, by resources.gpu_type; default for all others.")
+    cpu_hour: Price = Field(description="A core and hour of a trial without GPUs.")
+    gb_month: Price = Field(description="10^9 bytes in the store, a month.")
+    spot: SpotShare = Field(default=SpotShare(share=1.0), description="What resources.spot costs.")
+
+    def node_hour(self, *, gpus: int, cpus: float, gpu_type: str | None, spot: bool) -> float:
+        """What a node costs an hour: its GPUs, or, where it has none, its cores."""
+        gpu = self.gpu_hour.get(gpu_type or "default") or self.gpu_hour["default"]
+        full = gpus * gpu.price if gpus else cpus * self.cpu_hour.price
+        return full * (self.spot.share if spot else 1.0)
+
+    def about(self) -> str:
+        """The list in a line, for people."""
+        return f"prices of {self.date}"
+
+
+def load_prices() -> Prices:
+    """The prices in force.
+
+    Raises:
+        InvalidInput: the file that ``HALVING_PRICES`` names cannot be read, or a field is not accepted; the message names it.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return Prices.model_validate(yaml.safe_load(SHIPPED.read_bytes()))
+    try:
+        given: Any = yaml.safe_load(Path(path).read_bytes())
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of a list of prices in YAML") from None
+    try:
+        prices = Prices.model_validate(given or {})
+    except ValidationError as error:
+        raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted:\n" + "\n".join(problems_of_model(error, Prices))) from None
+    if "default" not in prices.gpu_hour:
+        raise InvalidInput(
+            f"{VARIABLE} = {path!r} is not accepted:\ngpu_hour: {sorted(prices.gpu_hour)} lacks default: give the price of all other GPUs"
+        )
+    return prices

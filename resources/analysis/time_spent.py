@@ -1,0 +1,153 @@
+"""Where the time of a training went, by what each rank has sampled; what keeps it from computing, and which rank the others wait for.
+
+See :mod:`halving.run.time_shares` for what is sampled and what is not.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any
+
+from halving import Store
+from halving.errors import NotFound, StoreError
+from halving.query.curve_stats import keys_of, read_curve
+
+BUSY_PERCENT = 90.0
+"""Of the time that a training should compute; below it a reader is told why it does not."""
+_FEWEST = 3  # samples before a rank is called slow
+_RECENT = 20  # samples that are looked at
+_SLOWER = 1.5  # times the median of the others
+_OFTEN = 0.75  # of the samples
+_NAME = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
+_WAITS = ("data_wait", "collectives", "saves")
+SHARES = {"computing": "computing", "data_wait": "waiting for data", "collectives": "collectives", "saves": "saves", "gpu": "GPUs busy"}
+"""Fields of :class:`TimeSpent` and what people call them."""
+_ADVICE = {
+    "data_wait": "it waits for data: prepare batches in processes (loader.torch(workers=4)), make the transform cheaper, or read fewer "
+    "columns",
+    "collectives": "its ranks wait for each other or for the network: give each more work between two collectives (a larger batch, "
+    "accumulation), or fewer ranks",
+    "saves": "it writes checkpoints: let run.save decide how often, or make them smaller",
+    "gpu": "none of the waits that are measured explains it: look at a loader of your own, at Python between two steps, at batches that "
+    "are too small for the GPU, and at values that are fetched from it in every step (.item(), print)",
+}
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that the others wait for.
+
+    Attributes:
+        rank: which.
+        times: how many times as long as the median of the others it takes from one collective to the next.
+    """
+
+    rank: int
+    times: float
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Percent of the time of a training, means over its samples and, where there are several, its ranks.
+
+    Attributes:
+        computing: what is left of 100.
+        data_wait, collectives, saves: None where it was not sampled.
+        gpu: utilisation of its GPUs; None without.
+        straggler: the rank that the others wait for; None where there is none.
+    """
+
+    computing: float
+    data_wait: float | None
+    collectives: float | None
+    saves: float | None
+    gpu: float | None
+    straggler: Straggler | None
+
+    @property
+    def busy(self) -> float:
+        """Percent of the time in which it computed: of GPUs what they say themselves, else what is none of the waits."""
+        return self.computing if self.gpu is None else self.gpu
+
+    @property
+    def warning(self) -> str | None:
+        """What a reader should know and do, in one sentence each; None where all is well."""
+        found = []
+        if self.busy < BUSY_PERCENT:
+            waits = {name: value for name in _WAITS if (value := getattr(self, name)) is not None}
+            largest = max(waits, key=lambda name: waits[name], default="gpu")
+            explained = bool(waits) and 2 * waits[largest] >= 100 - self.busy  # half of what is missing
+            cause = largest if explained or self.gpu is None else "gpu"
+            what = "its GPUs are" if self.gpu is not None else "it is"
+            found.append(f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}")
+        if self.straggler is not None:
+            found.append(
+                f"rank {self.straggler.rank} is a straggler: it takes {self.straggler.times:.1f} times as long as the other ranks from one "
+                "collective to the next, and they wait for it; look at its node, its GPU and its share of the data"
+            )
+        return "; ".join(found) or None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "busy": self.busy, "warning": self.warning}
+
+
+def shares_text(spent: TimeSpent) -> str:
+    """The shares in a line: ``computing 71 %, waiting for data 20 %, collectives 9 %``."""
+    shares = {name: getattr(spent, field) for field, name in SHARES.items()}
+    return ", ".join(f"{name} {value:.0f} %" for name, value in shares.items() if value is not None)
+
+
+def time_spent(store: Store, project: str, run: str) -> TimeSpent | None:
+    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no system metrics."""
+    try:
+        named = {key: found for key in keys_of(store, project, run) if (found := _NAME.fullmatch(key))}
+        samples = {(found[1], int(found[2] or 0)): read_curve(store, project, run, key).value.tolist() for key, found in named.items()}
+    except (NotFound, StoreError):
+        return None
+    return spent_by(samples)
+
+
+def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | None:
+    """The same of the samples, in percent and in the order of time, by what was sampled and rank."""
+    means = {name: _mean([values for (sampled, _), values in samples.items() if sampled == name]) for name in _WAITS}
+    if all(value is None for value in means.values()):
+        return None
+    gpu = _mean([values for (name, _), values in samples.items() if name.startswith("gpu.")])
+    own = {rank: _own_time(samples, rank) for name, rank in samples if name == "collectives"}
+    computing = max(0.0, 100 - sum(value or 0.0 for value in means.values()))
+    return TimeSpent(computing, means["data_wait"], means["collectives"], means["saves"], gpu, find_straggler(own))
+
+
+def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
+    """The rank that takes much longer than the others from leaving one collective to entering the next.
+
+    It does where the median of its last 20 samples is at least 1.5 times the median of the other ranks' medians, and three in four of its
+    samples are by themselves: a rank that is slow once is none. Of several the slowest is named.
+
+    Args:
+        own: rank to the shares of time that it spent outside of collectives, in percent and in the order of time.
+    """
+    recent = {rank: values[-_RECENT:] for rank, values in own.items() if len(values) >= _FEWEST}
+    if len(recent) < 2:
+        return None
+    medians = {rank: median(values) for rank, values in recent.items()}
+    slowest = max(medians, key=lambda rank: medians[rank])
+    of_others = median(value for rank, value in medians.items() if rank != slowest)
+    bound = _SLOWER * max(of_others, 1.0)  # a rank that only waits has no time of its own to compare with
+    often = sum(value >= bound for value in recent[slowest]) >= _OFTEN * len(recent[slowest])
+    if medians[slowest] < bound or not often:
+        return None
+    return Straggler(slowest, medians[slowest] / max(of_others, 1.0))
+
+
+def _own_time(samples: Mapping[tuple[str, int], Sequence[float]], rank: int) -> list[float]:
+    """What a rank's time is beside collectives and checkpoints, which rank 0 alone writes."""
+    waited, saved = samples["collectives", rank], samples.get(("saves", rank), ())
+    saved = [*saved, *[0.0] * (len(waited) - len(saved))]
+    return [max(0.0, 100 - share - writing) for share, writing in zip(waited, saved, strict=False)]
+
+
+def _mean(of_ranks: Sequence[Sequence[float]]) -> float | None:
+    values = [value for one in of_ranks for value in one]
+    return fmean(values) if values else None

@@ -1,0 +1,109 @@
+"""What a test split has in common with what was trained on: a score on rows that the model has seen says nothing of others."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from halving import Dataset
+from halving.data.shards import shards_of
+from resources.datasets.data_checks import DataCheck, Row, check_one, lone_predictors_of, look_up
+from resources.datasets.lone_predictor import MOST_COLUMNS
+from resources.datasets.row_hashes import Words, column_words, hash_rows
+from resources.datasets.shard_writing import rows_of
+from resources.sweep_spec.base import listed
+from resources.sweep_spec.dataset import DatasetSource
+
+_AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
+
+
+def leaks_of(dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = (), *, held_out: str = "test") -> list[DataCheck]:
+    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``.
+
+    Args:
+        source: what the snapshot was taken of, with its group and its column of times.
+        accepted: columns that may predict the target by themselves.
+    """
+    return [
+        _leaked_features(dataset, source, held_out),
+        check_one("leaked_groups", dataset, source, blocking=True),
+        check_one("time_order", dataset, source, blocking=True),
+        _lone_predictor(dataset, source, accepted),
+    ]
+
+
+def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str) -> DataCheck:
+    """Rows whose features, all columns but the target and the one that names the split, are those of a row that was trained on.
+
+    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the others are read once for each
+    such part.
+    """
+    features = [name for name in dataset.manifest["schema"] if name not in (source.target, source.split_column)]
+    by_hash = not (source.split_column or source.split_times) and source.target not in (source.group or [])
+    if by_hash or not features:  # what deals a row is among its features: equal ones are dealt alike
+        reason = "rows of equal features are in one split, because a hash of them deals them" if features else "there are no features"
+        return DataCheck("leaked_features", True, reason, True)
+    total = dataset.manifest["splits"][held_out]
+    parts = max(1, -(-total // _AT_ONCE))
+    leaked, some = 0, np.zeros(0, np.uint64)
+    for part in range(parts):
+        ours = np.concatenate([np.zeros(0, np.uint64), *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, features))])
+        ours, rows = np.unique(ours, return_counts=True)  # sorted once, however many batches are looked up in it
+        seen = np.zeros(len(ours), np.bool_)
+        for split in _trained_on(dataset, held_out):
+            for others in _hashes(dataset, split, features):
+                seen[_places_of(_of_part(others, part, parts), ours)] = True
+        leaked += int(rows[seen].sum())
+        some = np.concatenate([some, ours[seen]])[:5]
+    if not leaked:
+        reason = f"none of the {total:,} rows of the {held_out} split has the features of a row of another"
+        return DataCheck("leaked_features", True, reason, True)
+    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split have the features of a row of another split"
+    return DataCheck("leaked_features", False, reason, True, _rows_with(dataset, some, features))
+
+
+def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
+    found = {name: said for name, said in (lone_predictors_of(dataset, source) or {}).items() if name not in accepted}
+    if not found:
+        some = f" of the first {MOST_COLUMNS} (the others were not tried)" if len(dataset.manifest["schema"]) > MOST_COLUMNS else ""
+        reason = f"no single column{some} predicts the target"
+        return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
+    reason = f"{listed(found.values())} predict the target by themselves: as a rule they were made of it"
+    return DataCheck("lone_predictor", False, reason, True)
+
+
+def _trained_on(dataset: Dataset, held_out: str) -> list[str]:
+    return [name for name in sorted(dataset.splits) if name != held_out]
+
+
+def _hashes(dataset: Dataset, split: str, features: Sequence[str]) -> Iterator[Words]:
+    for shard in shards_of(dataset.manifest, split):
+        for rows in rows_of(dataset.store, shard):
+            yield _feature_hashes(rows, features)
+
+
+def _feature_hashes(rows: pa.RecordBatch, features: Sequence[str]) -> Words:
+    return hash_rows(column_words(rows.select(features)), features)
+
+
+def _places_of(wanted: Words, ascending: Words) -> NDArray[np.intp]:
+    """Where those of the wanted that there are stand in an ascending array without duplicates."""
+    if not len(ascending):
+        return np.zeros(0, np.intp)
+    places = np.searchsorted(ascending, wanted)
+    places[places == len(ascending)] = 0
+    return places[ascending[places] == wanted]
+
+
+def _of_part(words: Words, part: int, parts: int) -> Words:
+    return words[words % np.uint64(parts) == part] if parts > 1 else words
+
+
+def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list[Row]:
+    """Some rows of each split that have one of these hashes."""
+
+    def has_one(rows: pa.RecordBatch) -> NDArray[np.bool_]:
+        return np.isin(_feature_hashes(rows, features), wanted)
+
+    return [row for split in sorted(dataset.splits) for row in look_up(dataset, has_one, [split])]

@@ -1,0 +1,57 @@
+"""Whether the files that a snapshot has by reference are still what they were."""
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from halving import Dataset
+from halving.data.referenced_files import IDENTITIES, ReferencedFile, referenced_file
+from halving.data.shards import Shard, open_shard
+from halving.errors import NotFound, StoreError, StoreUnavailable
+
+_REQUESTS = 16  # at a time: each is short, and waits for the network
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """A file that is not what it was, and how."""
+
+    location: str
+    what: str
+
+
+def verify_files(dataset: Dataset, shards: Iterable[Shard]) -> Iterator[ChangedFile | None]:
+    """Look at each file that the rows of some shards refer to; yield how it changed, or None where it did not.
+
+    A file that is known by its digest is read; of another S3 is asked.
+
+    Raises:
+        StoreUnavailable: where a file lies cannot be reached.
+    """
+    if not is_by_reference(dataset.manifest):
+        return
+    wanted = ["location", *(name for name in IDENTITIES if name in dataset.manifest["schema"])]
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        for shard in shards:
+            with open_shard(dataset.store, shard) as reader:
+                for number in range(reader.num_record_batches):
+                    rows = reader.get_batch(number).select(wanted).to_pylist()
+                    yield from pool.map(_changed, map(referenced_file, rows))
+
+
+def is_by_reference(manifest: dict[str, Any]) -> bool:
+    """Whether a snapshot's rows refer to files: its spec says so, and a transform has left the columns that do."""
+    source = manifest["recipe"].get("source") or manifest["recipe"].get("labels")
+    given = isinstance(source, dict) and source.get("reference") is not None
+    return given and "location" in manifest["schema"] and any(name in manifest["schema"] for name in IDENTITIES)
+
+
+def _changed(file: ReferencedFile) -> ChangedFile | None:
+    try:
+        file.check()
+    except StoreUnavailable:
+        raise
+    except (NotFound, StoreError) as error:
+        return ChangedFile(file.location, str(error))
+    return None

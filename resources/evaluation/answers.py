@@ -1,0 +1,206 @@
+"""What a predictor's process says to the one that asked, as bytes.
+
+That process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON followed by arrays of fixed types, and
+everything in it is checked when it is read.
+
+A message is the length of the JSON (8 bytes, big-endian), the JSON, and its parts one after another; ``parts`` in it are their lengths.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halving.run.evaluation import Evaluation
+
+PLAIN = (str, int, float, bool, type(None))
+"""The types that a prediction or a class may be of."""
+
+PLOTLY = "application/vnd.plotly.v1+json"
+_MOST_JSON = 256 << 20  # bytes; it becomes several times as much in memory
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a predictor returned, as plain values: predictions, or probabilities of classes, shape (rows, classes)."""
+
+    predictions: list[Any] | None
+    probabilities: NDArray[Any] | None = None
+    classes: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of an evaluator: a picture, or a Plotly figure as JSON."""
+
+    title: str
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What an evaluator returned; the evaluation itself has no figures any more."""
+
+    evaluation: Evaluation
+    figures: list[Figure]
+
+
+@dataclass(frozen=True)
+class Served:
+    """What serving costs: latencies by shape in ms, peak memory in bytes, and the error that ended the measurement."""
+
+    one_row: dict[str, float] | None = None
+    batch: dict[str, float] | None = None
+    peak_memory_bytes: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why there is no answer."""
+
+    reason: str
+
+
+Message = Answer | Evaluated | Served | Failed
+
+
+class Unreadable(ValueError):
+    """The bytes are no message."""
+
+
+def to_bytes(message: Message) -> bytes:
+    """A message as bytes; its values must be of plain types."""
+    match message:
+        case Answer(predictions=None):
+            probabilities = np.ascontiguousarray(message.probabilities, np.float64)
+            classes = None if message.classes is None else list(message.classes)
+            return _packed({"kind": "probabilities", "shape": probabilities.shape, "classes": classes}, [probabilities.tobytes()])
+        case Answer():
+            values = message.predictions or []
+            if values and all(type(value) is float for value in values):
+                return _packed({"kind": "numbers"}, [np.array(values, np.float64).tobytes()])
+            # Each different value once: the JSON stays small however many rows there are.
+            places: dict[tuple[type, Any], int] = {}
+            codes = np.array([places.setdefault((type(value), value), len(places)) for value in values], np.int32)
+            return _packed({"kind": "values", "values": [value for _, value in places]}, [codes.tobytes()])
+        case Evaluated():
+            given = message.evaluation
+            about = {
+                "kind": "evaluation",
+                "metrics": given.metrics,
+                "scores": list(given.scores),
+                "lower_is_better": list(given.lower_is_better),
+                "figures": [(figure.title, figure.media_type) for figure in message.figures],
+            }
+            columns = [np.ascontiguousarray(column, np.float64).tobytes() for column in given.scores.values()]
+            return _packed(about, [*columns, *(figure.content for figure in message.figures)])
+        case Served() | Failed():
+            return _packed({"kind": type(message).__name__.lower(), **message.__dict__}, [])
+
+
+def from_bytes(content: bytes | bytearray) -> Message:
+    """The message that was sent.
+
+    Raises:
+        Unreadable: it is not one.
+    """
+    try:
+        about, parts = _unpacked(memoryview(content))
+        return _message(about, parts)
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, AttributeError, OverflowError, RuntimeError) as error:
+        raise Unreadable(f"it sent what is no answer: {type(error).__name__}: {error}") from error
+
+
+def _packed(about: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    header = json.dumps({**about, "parts": [len(part) for part in parts]}).encode()
+    return b"".join([len(header).to_bytes(8, "big"), header, *parts])
+
+
+def _unpacked(content: memoryview) -> tuple[dict[str, Any], list[memoryview]]:
+    size = int.from_bytes(content[:8], "big")
+    if size > min(_MOST_JSON, len(content) - 8):
+        raise ValueError(f"{size} bytes of JSON in {len(content)}")
+    about = json.loads(bytes(content[8 : 8 + size]))
+    start, parts = 8 + size, []
+    for length in about["parts"]:
+        if type(length) is not int or not 0 <= length <= len(content) - start:
+            raise ValueError(f"a part of {length} bytes")
+        parts.append(content[start : start + length])
+        start += length
+    return about, parts
+
+
+def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
+    match about["kind"]:
+        case "probabilities":
+            classes, (rows, columns) = about["classes"], about["shape"]
+            probabilities = np.frombuffer(parts[0], np.float64).reshape(_count(rows), _count(columns))
+            return Answer(None, probabilities, None if classes is None else tuple(_plain(classes)))
+        case "numbers":
+            return Answer(np.frombuffer(parts[0], np.float64).tolist())
+        case "values":
+            values, codes = _plain(about["values"]), np.frombuffer(parts[0], np.int32)
+            if len(codes) and not 0 <= codes.min() <= codes.max() < len(values):
+                raise ValueError("a code of no value")
+            return Answer([values[code] for code in codes])
+        case "evaluation":
+            names, figures = about["scores"], about["figures"]
+            columns = [np.frombuffer(part, np.float64) for part in parts[: len(names)]]
+            scores = dict(zip(names, columns, strict=True))
+            evaluation = Evaluation(metrics=about["metrics"], scores=scores, lower_is_better=_texts(about["lower_is_better"]))
+            contents = parts[len(names) :]
+            return Evaluated(evaluation, [_figure(title, of, part) for (title, of), part in zip(figures, contents, strict=True)])
+        case "served":
+            one_row, batch = (
+                None if about[name] is None else {key: _number(value) for key, value in about[name].items()}
+                for name in ("one_row", "batch")
+            )
+            peak, error = about["peak_memory_bytes"], about["error"]
+            return Served(one_row, batch, None if peak is None else _count(peak), None if error is None else _text(error))
+        case "failed":
+            return Failed(_text(about["reason"]))
+        case kind:
+            raise ValueError(f"a message of the kind {kind!r:.100}")
+
+
+def _figure(title: Any, media_type: Any, content: memoryview) -> Figure:
+    if media_type != PLOTLY and not re.fullmatch(r"image/[a-z0-9.+-]+", media_type):  # it becomes a part of the page
+        raise ValueError(f"a figure of the type {media_type!r:.100}")
+    return Figure(_text(title), _text(media_type), bytes(content))
+
+
+def _plain(values: Any) -> list[Any]:
+    if not isinstance(values, list) or any(type(value) not in PLAIN for value in values):
+        raise TypeError("values that are not plain")
+    return values
+
+
+def _texts(values: Any) -> list[str]:
+    return [_text(value) for value in values]
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"a {type(value).__name__} where a text must be")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(f"a {type(value).__name__} where a number must be")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r:.100} where a count must be")
+    return value
+
+
+__all__ = ["PLAIN", "PLOTLY", "Answer", "Evaluated", "Failed", "Figure", "Message", "Served", "Unreadable", "from_bytes", "to_bytes"]

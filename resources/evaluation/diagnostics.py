@@ -1,0 +1,83 @@
+"""What is behind a metric: whether probabilities mean what they say, where the errors of numbers lie, and what knowing nothing scores."""
+
+from typing import Any
+
+import numpy as np
+
+from halving import Dataset
+from resources.evaluation.predictions import Predictions, sorted_classes
+from resources.search.spread import spread
+
+_BINS = 15
+_POINTS = 1_000
+
+
+def calibration(predictions: Predictions) -> dict[str, Any] | None:
+    """The reliability of the probability of the predicted class, and the expected calibration error.
+
+    Bins of equal width over 0..1, as in Naeini, Cooper & Hauskrecht 2015 (AAAI) and Guo et al. 2017, equation 3: the error is the mean over
+    rows of the distance between a bin's accuracy and its mean probability.
+
+    Returns:
+        ``error`` and ``bins`` (``low``, ``high``, ``rows``, ``confidence``, ``accuracy``; empty ones are left out). None without
+        probabilities, or with some that are not finite.
+    """
+    given = predictions.probabilities
+    if given is None or predictions.target is None or not np.isfinite(given).all():
+        return None
+    confidence, right = given.max(axis=1), (predictions.target == predictions.prediction).astype(np.float64)
+    places = np.clip(np.ceil(confidence * _BINS).astype(int) - 1, 0, _BINS - 1)  # (low, high]
+    bins = []
+    for place in range(_BINS):
+        rows = places == place
+        if rows.any():
+            means = {"confidence": float(confidence[rows].mean()), "accuracy": float(right[rows].mean())}
+            bins.append({"low": place / _BINS, "high": (place + 1) / _BINS, "rows": int(rows.sum()), **means})
+    error = sum(one["rows"] * abs(one["accuracy"] - one["confidence"]) for one in bins) / len(right)
+    return {"error": float(error), "bins": bins}
+
+
+def residuals(predictions: Predictions) -> dict[str, Any] | None:
+    """Where the errors of numbers lie: predicted minus true.
+
+    Returns:
+        ``quantiles`` at 5, 25, 50, 75 and 95 %, ``mean``, and of at most 1,000 rows, evenly spread, ``row``, ``predicted`` and
+        ``residual``. None for classes, or where a prediction is not finite.
+    """
+    if predictions.target is None or predictions.prediction is None or predictions.classes is not None:
+        return None
+    predicted = np.asarray(predictions.prediction, np.float64)
+    errors = predicted - np.asarray(predictions.target, np.float64)
+    if not np.isfinite(errors).all():
+        return None
+    shown = np.array(spread(range(len(errors)), _POINTS))
+    quantiles = dict(zip(("5", "25", "50", "75", "95"), np.quantile(errors, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist(), strict=True))
+    points = {"row": shown.tolist(), "predicted": predicted[shown].tolist(), "residual": errors[shown].tolist()}
+    return {"quantiles": quantiles, "mean": float(errors.mean()), **points}
+
+
+def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictions]:
+    """What a model that ignores the features predicts for the same rows, by scikit-learn's dummies fitted to the training split's target.
+
+    Returns:
+        What it is, for people, and its predictions: the most frequent class with the classes' shares as probabilities, or the mean.
+    """
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+
+    fold = 0 if dataset.folds else None
+    known = dataset.read("train", columns=[dataset.target], fold=fold).column(dataset.target).drop_null().to_pylist()
+    nothing, rows = np.zeros((len(known), 1)), np.zeros((predictions.rows, 1))
+    if predictions.classes is None:
+        mean = DummyRegressor(strategy="mean").fit(nothing, np.array([float(value) for value in known]))
+        return "the mean of the training split", Predictions(predictions.target, mean.predict(rows), clusters=predictions.clusters)
+    target = predictions.target if predictions.target is not None else np.empty(0, object)
+    classes = sorted_classes(target, known)
+    code = {label: number for number, label in enumerate(classes)}
+    prior = DummyClassifier(strategy="prior").fit(nothing, [code[label] for label in known])
+    probabilities = np.zeros((predictions.rows, len(classes)))
+    probabilities[:, prior.classes_] = prior.predict_proba(rows)
+    predicted = np.empty(predictions.rows, object)
+    predicted[:] = [classes[number] for number in prior.predict(rows)]
+    return "the most frequent class of the training split", Predictions(
+        target, predicted, probabilities, classes=classes, clusters=predictions.clusters
+    )

@@ -1,0 +1,100 @@
+"""Figures of the winner's predictions: reliability of probabilities, residuals, slices, and those that an evaluator gave."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from resources.evaluation.answers import Figure as GivenFigure
+from resources.evaluation.figures.style import ACCENT, QUIET, Figure, missing, not_drawn, styled
+
+_MOST_GROUPS = 60  # that the figure of slices shows
+
+
+def reliability(calibration: dict[str, Any]) -> Figure:
+    """How often the predicted class was right, by how probable it was said to be."""
+    from plotly import graph_objects as go
+
+    bins = calibration["bins"]
+    figure = go.Figure(go.Scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": QUIET, "dash": "dot"}, name="calibrated"))
+    figure.add_scatter(
+        x=[one["confidence"] for one in bins],
+        y=[one["accuracy"] for one in bins],
+        mode="lines+markers",
+        marker={"size": [6 + 14 * (one["rows"] / max(other["rows"] for other in bins)) ** 0.5 for one in bins], "color": ACCENT},
+        line={"color": ACCENT},
+        text=[f"{one['rows']} rows" for one in bins],
+        name="winner",
+    )
+    figure.update_xaxes(range=[0, 1.02])
+    figure.update_yaxes(range=[0, 1.02])
+    reading = (
+        "Below the dotted line the probabilities promise too much, above it too little; larger dots are more rows. "
+        f"Expected calibration error {calibration['error']:.4f}: the mean distance to that line."
+    )
+    return Figure("Calibration", reading, styled(figure, "probability of the predicted class", "share that was right", 440))
+
+
+def residual_plot(residuals: dict[str, Any], rows: int) -> Figure:
+    """Predicted minus true, against what was predicted."""
+    from plotly import graph_objects as go
+
+    text = [f"row {row}" for row in residuals["row"]]
+    figure = go.Figure(
+        go.Scattergl(x=residuals["predicted"], y=residuals["residual"], text=text, mode="markers", marker={"size": 5, "color": ACCENT})
+    )
+    figure.add_hline(y=0, line={"color": QUIET, "dash": "dot"})
+    quantiles = residuals["quantiles"]
+    reading = (
+        f"Mean {residuals['mean']:.4g}; half of the rows lie within {quantiles['25']:.4g} and {quantiles['75']:.4g}, nine of ten within "
+        f"{quantiles['5']:.4g} and {quantiles['95']:.4g}. A funnel or a bend is an error that the model could still learn."
+    )
+    left_out = not_drawn(missing(len(text), rows, "rows"))
+    return Figure("Residuals", reading, styled(figure, "predicted", "predicted - true", 440), left_out)
+
+
+def slice_intervals(slices: Sequence[dict[str, Any]], metric: str, overall: float) -> Figure:
+    """The metric that versions are compared by, in each group, with its interval; small groups are hollow."""
+    from plotly import graph_objects as go
+
+    groups = [
+        (f"{one['slice']}: {group['name']}" if group["name"] != one["slice"] else group["name"], group)
+        for one in slices
+        for group in one["groups"]
+    ]
+    shown = [(name, group, group["metrics"][metric]) for name, group in groups[:_MOST_GROUPS]]
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[found["value"] for _, _, found in shown],
+        y=[name for name, _, _ in shown],
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [found["high"] - found["value"] for _, _, found in shown],
+            "arrayminus": [found["value"] - found["low"] for _, _, found in shown],
+            "color": QUIET,
+        },
+        mode="markers",
+        marker={"size": 9, "color": ACCENT, "symbol": ["circle-open" if group["small"] else "circle" for _, group, _ in shown]},
+        text=[f"{group['rows']} rows" for _, group, _ in shown],
+    )
+    figure.add_vline(x=overall, line={"color": QUIET, "dash": "dot"})
+    figure.update_yaxes(autorange="reversed", type="category")
+    reading = f"{metric} of each group with its 95 % interval; the dotted line is all rows. Hollow: fewer than 30 rows, so mostly noise."
+    left_out = not_drawn(missing(len(shown), len(groups), "groups"))
+    return Figure("Slices of the test split", reading, styled(figure, metric, "", 140 + 26 * len(shown)), left_out)
+
+
+def given_figure(figure: GivenFigure) -> Figure:
+    """A figure of an evaluator's."""
+    import plotly.io
+    from plotly import graph_objects as go
+
+    reading = "Drawn by the evaluator."
+    if figure.media_type.startswith("image/"):
+        source = f"data:{figure.media_type};base64,{base64.b64encode(figure.content).decode()}"
+        plot = go.Figure()
+        plot.add_layout_image(source=source, x=0, y=1, sizex=1, sizey=1, xref="paper", yref="paper", sizing="contain", layer="above")
+        plot.update_xaxes(visible=False)
+        plot.update_yaxes(visible=False)
+        return Figure(figure.title, reading, styled(plot))
+    return Figure(figure.title, reading, plotly.io.from_json(figure.content.decode()), own_look=True)

@@ -1,0 +1,144 @@
+"""The final training as a report has it: every seed judged on the same rows, their spread, and the median one, which may be promoted.
+
+The seeds are samples of one training procedure, and their mean is what it can be expected to give (Bouthillier et al., "Accounting for
+Variance in Machine Learning Benchmarks", MLSys 2021, section 2). Of them the median is taken, and not the best: the best of several on the
+test split would be a selection on it, whose score is too good, while the median's is as likely too bad as too good.
+"""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from halving.errors import InvalidInput
+from resources.analysis.final_trials import FinalTrial
+from resources.analysis.summary import Standing, SweepSummary
+from resources.evaluation.asking import PredictionFailed
+from resources.evaluation.scoring import Scores
+from resources.search.state import Status
+
+
+@dataclass(frozen=True)
+class FinalSeeds:
+    """What came of a final training.
+
+    Attributes:
+        data: for the report, plain data; see :func:`judge_seeds`.
+        promotable: the median seed as the report's winner; None if no seed is complete.
+    """
+
+    data: dict[str, Any]
+    promotable: Standing | None
+
+
+def judge_seeds(summary: SweepSummary, on: list[str], evaluate: Callable[[FinalTrial], Scores]) -> FinalSeeds:
+    """Score every seed that is complete, and choose the median one.
+
+    The report gets ``planned`` (seeds), ``on``, ``winner`` (the search's trial whose params were trained), ``metric`` (by which the median
+    is chosen), ``mean`` and ``std`` (of each metric over the complete seeds; the sample standard deviation, None with one seed), ``seeds``
+    (each with ``seed``, ``key``, ``status``, ``epochs``, ``seconds``, ``metrics`` and ``error``), ``promotable`` (the median's key, or
+    None) and ``missing`` (what became of each seed that is not complete or could not be judged, in words). A metric that an evaluator did
+    not give for each of them has NaN for its mean.
+
+    Args:
+        summary: of the sweep; it has a winner.
+        on: the splits that were trained on.
+        evaluate: scores of a complete seed's checkpoint on the test split; their main metric is the one that versions are compared by.
+    """
+    best = summary.standings[0]
+    scored, unjudged = dict[str, Scores](), dict[str, str]()
+    for trial in summary.final:
+        if trial.complete:
+            try:
+                scored[trial.key] = evaluate(trial)
+            except (PredictionFailed, InvalidInput) as error:  # the others can be judged; a store that is away is no seed's fault
+                unjudged[trial.key] = str(error)
+    metrics = {key: scores.metrics for key, scores in scored.items()}
+    median = _median([trial for trial in summary.final if trial.key in scored], scored)
+    values = _by_metric(metrics)
+    data = {
+        "planned": summary.final_seeds,
+        "on": on,
+        "winner": best.key,
+        "metric": _main_metric(scored) if scored else None,
+        "mean": {name: statistics.fmean(of_seeds) for name, of_seeds in values.items()},
+        "std": {name: _deviation(of_seeds) for name, of_seeds in values.items()},
+        "seeds": [_seed(trial, metrics.get(trial.key), unjudged.get(trial.key)) for trial in summary.final],
+        "promotable": median.key if median else None,
+        "missing": _missing(summary, unjudged),
+    }
+    return FinalSeeds(data, _as_winner(best, median) if median else None)
+
+
+def _median(trials: Sequence[FinalTrial], scored: Mapping[str, Scores]) -> FinalTrial | None:
+    """The middle one, best first; of an even number the worse of the two in the middle. What is not finite comes last."""
+
+    def loss(trial: FinalTrial) -> tuple[float, int]:
+        scores, metric = scored[trial.key], _main_metric(scored)
+        value = scores.metrics.get(metric, math.nan)
+        if not math.isfinite(value):
+            return math.inf, trial.seed
+        return (-value if scores.higher_is_better[metric] else value), trial.seed
+
+    return sorted(trials, key=loss)[len(trials) // 2] if trials else None
+
+
+def _main_metric(scored: Mapping[str, Scores]) -> str:
+    """One for all seeds: an evaluator need not give each of them the same metrics."""
+    return next(iter(scored.values())).main_metric
+
+
+def _as_winner(best: Standing, median: FinalTrial) -> Standing:
+    """The median seed in the place of the search's winner.
+
+    What it reported of the validation split says nothing, as that was trained on. So the objective, and the metrics that are within bounds
+    or not, stay those of the search's trial with the same params.
+    """
+    trained = ("trial", "key", "status", "epochs", "attempts", "preemptions", "seconds", "checkpoint")
+    return replace(best, **{name: getattr(median, name) for name in trained})
+
+
+def _by_metric(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, list[float]]:
+    names = dict.fromkeys(name for of_seed in metrics.values() for name in of_seed)
+    return {name: [of_seed.get(name, math.nan) for of_seed in metrics.values()] for name in names}
+
+
+def _deviation(values: list[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
+
+
+def _seed(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
+    known = {name: getattr(trial, name) for name in ("seed", "key", "status", "epochs", "attempts", "seconds")}
+    return {**known, "metrics": metrics, "error": unjudged if trial.complete else _last_line(trial.error)}
+
+
+def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:
+    """What became of each seed that is not complete, and why one could not be judged."""
+    found = []
+    for trial in summary.final:
+        if not trial.complete:
+            reason = f": {_last_line(trial.error)}" if trial.status == Status.FAILED else ""
+            found.append(f"seed {trial.seed + 1} ({trial.key}) {'is ' if not reason else ''}{trial.status}{reason}")
+        elif trial.key in unjudged:
+            found.append(f"seed {trial.seed + 1} ({trial.key}) could not be judged: {unjudged[trial.key]}")
+    begun = len(summary.final)
+    if begun < summary.final_seeds:
+        rest = f"seeds {begun + 1} to {summary.final_seeds}" if begun + 1 < summary.final_seeds else f"seed {summary.final_seeds}"
+        found.append(f"{rest}: not begun, {_why_not_begun(summary)}")
+    return found
+
+
+def _why_not_begun(summary: SweepSummary) -> str:
+    if summary.control == "stop":
+        return "because the sweep was stopped"
+    if summary.standings[0].violation > 0:
+        return "because no trial is within its bounds"
+    return "because the search is not over"
+
+
+def _last_line(error: str | None) -> str:
+    lines = (error or "").strip().splitlines()
+    return lines[-1] if lines else "no reason was recorded"

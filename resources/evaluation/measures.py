@@ -1,0 +1,285 @@
+"""Metrics of predictions, prepared so that their value on any of the rows is cheap: intervals and slices ask for thousands.
+
+Three kinds: what is the mean of something that each row has, what follows from the confusion matrix, and scikit-learn's scorer for all the
+rest. The first two give what the scorer gives (a test compares them).
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halving.errors import InvalidInput
+from resources.evaluation.confusion_metrics import FROM_CONFUSION, SHARES_OF_RIGHT
+from resources.evaluation.predictions import Predictions
+from resources.evaluation.ranked import OF_RANKS, Ranked
+from resources.evaluation.resampling import Resampled
+from resources.sweep_spec.base import listed
+from resources.sweep_spec.metrics import (
+    CLASS_SCORERS,
+    NUMBER_SCORERS,
+    PROBABILITY_SCORERS,
+    SHORT_NAMES,
+    TWO_CLASS_SCORERS,
+)
+
+EXTREMES = frozenset({"neg_max_error"})
+"""Metrics of a single row, the worst one. Resamples do not say how far a worse one may be: the bootstrap fails for extremes (Bickel &
+Freedman, "Some asymptotic theory for the bootstrap", Annals of Statistics 9 (1981), section 6).
+"""
+
+_CELLS = 2_000_000  # counts drawn at a time
+_CHUNK = 4_000_000  # row numbers drawn at a time
+
+
+def measure(predictions: Predictions, metric: str) -> Resampled:
+    """A metric of predictions, to be asked for its value on any of their rows.
+
+    Args:
+        metric: a scorer's name, ``mae``, ``rmse``, or the name of an evaluator's scores, whose mean it is.
+
+    Raises:
+        InvalidInput: it does not fit the predictions, or needs what they do not have.
+    """
+    if metric in predictions.scores:
+        values = predictions.scores[metric]
+        return RowMean(values, is_share=bool(np.isin(values, (0.0, 1.0)).all()))
+    check_fits(predictions, metric)
+    if predictions.classes is None:
+        return _of_numbers(predictions, metric)
+    return _of_classes(predictions, metric)
+
+
+def check_fits(predictions: Predictions, metric: str) -> None:
+    """Refuse a metric that these predictions cannot have.
+
+    Raises:
+        InvalidInput: saying why, and what does fit.
+    """
+    if predictions.target is None:
+        raise InvalidInput(f"metric {metric!r} is not accepted: the evaluator gave scores of {listed(predictions.scores)} only")
+    accepted = NUMBER_SCORERS if predictions.classes is None else CLASS_SCORERS
+    if metric not in accepted:
+        kind = "a number" if predictions.classes is None else "a class"
+        raise InvalidInput(f"metric {metric!r} is not accepted: the target is {kind}; give one of {listed(sorted(accepted))}")
+    if metric in PROBABILITY_SCORERS and predictions.probabilities is None:
+        raise InvalidInput(
+            f"metric {metric!r} is not accepted: it needs probabilities, and the predictor returned classes; "
+            "return an array of shape (rows, classes), or a dict of one column of probabilities for each class"
+        )
+    if metric in TWO_CLASS_SCORERS and predictions.classes is not None and len(predictions.classes) > 2:
+        several = sorted(name for name in accepted if name.startswith(f"{metric}_"))
+        remedy = f"; give one of {listed(several)}" if several else "; leave it out"
+        raise InvalidInput(f"metric {metric!r} is not accepted: it is of two classes, and there are {len(predictions.classes)}{remedy}")
+
+
+def _of_numbers(predictions: Predictions, metric: str) -> Resampled:
+    truth, predicted = np.asarray(predictions.target, np.float64), np.asarray(predictions.prediction, np.float64)
+    if not np.isfinite(predicted).all():
+        # NaN and not an error: the gate on finite metrics then stops the promotion, and there is a report to look at.
+        return RowMean(np.full(len(truth), math.nan))
+    error = predicted - truth
+    means: dict[str, RowMean] = {
+        "mae": RowMean(np.abs(error)),
+        "neg_mean_absolute_error": RowMean(-np.abs(error)),
+        "neg_mean_squared_error": RowMean(-(error**2)),
+        "rmse": RowMean(error**2, np.sqrt),
+        "r2": RowMean(np.column_stack([error**2, truth - truth.mean(), (truth - truth.mean()) ** 2]), _r2),
+        "neg_root_mean_squared_error": RowMean(error**2, lambda mean: -np.sqrt(mean)),
+    }
+    if metric in means:
+        return means[metric]
+    return Scored(metric, truth, predicted, None, resamples=0 if metric in EXTREMES else 200)
+
+
+def _r2(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """From the means of squared errors, of the truth and of its square, along the last axis; 0 for rows of one value, as scikit-learn."""
+    error, variance = means[..., 0], means[..., 2] - means[..., 1] ** 2
+    constant = variance <= 1e-12 * means[..., 2]
+    return np.where(constant, np.where(error == 0, 1.0, 0.0), 1 - error / np.where(constant, 1, variance))
+
+
+def _of_classes(predictions: Predictions, metric: str) -> Resampled:
+    code = {label: number for number, label in enumerate(predictions.classes or ())}
+    both = (predictions.target, predictions.prediction)
+    truth, predicted = (class_codes(labels, code) for labels in both if labels is not None)
+    probabilities, count = predictions.probabilities, len(code)
+    if metric in TWO_CLASS_SCORERS and count < 2:
+        return RowMean(np.full(len(truth), math.nan))  # which class would be the positive one is not known
+    if metric in SHARES_OF_RIGHT:
+        return RowMean((truth == predicted).astype(np.float64), is_share=True)
+    if metric in FROM_CONFUSION:
+        return Confusion(truth * count + predicted, count, FROM_CONFUSION[metric])
+    if metric in PROBABILITY_SCORERS and probabilities is not None:
+        if not np.isfinite(probabilities).all():
+            return RowMean(np.full(len(truth), math.nan))
+        if metric == "neg_log_loss":
+            given = probabilities[np.arange(len(truth)), truth] / probabilities.sum(axis=1)
+            return RowMean(np.log(np.clip(given, np.finfo(np.float64).eps, 1.0)))
+        if metric in OF_RANKS:
+            return Ranked.of(truth, probabilities, OF_RANKS[metric])
+        if metric == "neg_brier_score":
+            distance = ((probabilities - np.eye(count)[truth]) ** 2).sum(axis=1)
+            return RowMean(-distance / 2 if count == 2 else -distance)
+    return Scored(metric, truth, predicted, probabilities)
+
+
+def class_codes(labels: NDArray[Any], code: dict[Any, int]) -> NDArray[np.int64]:
+    """The number of each row's class. Shape (rows,)."""
+    if labels.dtype.kind in "iu":  # many at once; those of a store are objects, which stay what they are in the table
+        values, places = np.unique(labels, return_inverse=True)
+        return np.array([code[value] for value in values.tolist()], np.int64)[places]
+    return np.array([code[label] for label in labels], np.int64)
+
+
+def _itself(mean: Any) -> Any:
+    return mean
+
+
+@dataclass(frozen=True)
+class RowMean:
+    """The mean of what each row has, or what follows from it.
+
+    Attributes:
+        values: shape (rows,), or (rows, values) where it takes several means.
+        is_share: they are zeros and ones.
+    """
+
+    values: NDArray[np.float64]
+    of_mean: Callable[[Any], Any] = _itself
+    is_share: bool = False
+    most_rows: int = 20_000
+    resamples: int = 1_000
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is the mean itself, and nothing that follows from it."""
+        return self.of_mean is _itself
+
+    def of_means(self, means: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Its values by means of ``values``, shape (…, values) to (…)."""
+        return np.asarray(self.of_mean(means if self.values.ndim > 1 else means[..., 0]))
+
+    def on(self, rows: NDArray[np.int64]) -> float:
+        return float(self.of_mean(self.values[rows].mean(axis=0))) if len(rows) else math.nan
+
+    def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        held, at_once = self.values[rows], max(1, _CHUNK // size)
+        means = np.empty((self.resamples, *held.shape[1:]))
+        for start in range(0, self.resamples, at_once):
+            some = slice(start, min(start + at_once, self.resamples))
+            means[some] = held[rng.integers(len(held), size=(some.stop - some.start, size))].mean(axis=1)
+        estimates: NDArray[np.float64] = np.asarray(self.of_mean(means), np.float64)
+        return estimates
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """What follows from how often each pair of true and predicted class occurs.
+
+    Attributes:
+        cells: of each row, its true class times ``classes`` plus its predicted one.
+        of_counts: from counts, shape (…, classes, classes), true classes first, to values, shape (…).
+    """
+
+    cells: NDArray[np.int64]
+    classes: int
+    of_counts: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    most_rows: int = 10_000_000
+    resamples: int = 1_000
+
+    @property
+    def rows(self) -> int:
+        return len(self.cells)
+
+    def on(self, rows: NDArray[np.int64]) -> float:
+        return float(self.of_counts(self._counts(rows))) if len(rows) else math.nan
+
+    def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        # Rows drawn with replacement fall into the cells as a multinomial draw does: no row has to be touched.
+        counts = self._counts(rows)
+        shares, at_once = (counts / counts.sum()).ravel(), max(1, _CELLS // counts.size)
+        values, resamples = [], self.resamples if counts.size <= _CELLS // 200 else 200
+        for start in range(0, resamples, at_once):
+            drawn = rng.multinomial(size, shares, size=min(at_once, resamples - start))
+            values.append(self.of_counts(drawn.reshape(-1, self.classes, self.classes).astype(np.float64)))
+        return np.concatenate(values)
+
+    def _counts(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        counts = np.bincount(self.cells[rows], minlength=self.classes**2)
+        return counts.reshape(self.classes, self.classes).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Any scorer of scikit-learn's, called on each resample; hence on fewer and smaller ones.
+
+    Attributes:
+        truth: numbers, or classes by their number.
+        probabilities: of each class, shape (rows, classes).
+        reasons: why there was no value, the last time that there was none.
+    """
+
+    metric: str
+    truth: NDArray[Any]
+    predicted: NDArray[Any]
+    probabilities: NDArray[np.float64] | None
+    most_rows: int = 5_000
+    resamples: int = 200
+    reasons: list[str] = field(default_factory=list, repr=False)
+    _scorer: list[Any] = field(default_factory=list, repr=False)
+
+    @property
+    def rows(self) -> int:
+        return len(self.truth)
+
+    def on(self, rows: NDArray[np.int64]) -> float:
+        if not len(rows):
+            return math.nan
+        from sklearn.metrics import get_scorer
+
+        if not self._scorer:
+            self._scorer.append(get_scorer(SHORT_NAMES.get(self.metric, self.metric)))
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # that it has no value on these rows, which NaN says as well
+            try:
+                value = float(self._scorer[0](_recorded(self), rows, self.truth[rows]))
+            except ValueError as error:  # such as without a row of one of the classes
+                self.reasons[:] = [str(error)]
+                return math.nan
+        return value
+
+    def bootstrap(self, rows: NDArray[np.int64], rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        return np.array([self.on(rows[rng.integers(len(rows), size=size)]) for _ in range(self.resamples)])
+
+
+def _recorded(scored: Scored) -> Any:
+    """An estimator as scorers want one, whose features are row numbers: it answers with what was predicted for these rows."""
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+
+    probabilities = scored.probabilities
+    base = RegressorMixin if scored.truth.dtype.kind == "f" else ClassifierMixin
+
+    class Recorded(base, BaseEstimator):  # type: ignore[misc, valid-type]
+        classes_ = np.arange(probabilities.shape[1]) if probabilities is not None else np.unique(scored.truth)
+
+        def __sklearn_is_fitted__(self) -> bool:
+            return True
+
+        def predict(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+            return scored.predicted[rows]
+
+        if probabilities is not None:
+
+            def predict_proba(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+                return probabilities[rows]
+
+    return Recorded()

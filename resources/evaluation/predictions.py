@@ -1,0 +1,132 @@
+"""What a checkpoint predicted for each row of a split, kept in the store: comparisons of checkpoints are made row by row.
+
+One Parquet file, named by its content: ``row`` (int64, the position in the split), ``target``, ``prediction``, ``probability_<class>`` for
+each class where the predictor gave probabilities; of an evaluator one column for each of its scores. Where several rows are of one group of
+the dataset, ``group`` (int64) is the number of each row's.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from halving import Store
+from halving.errors import StoreError
+from resources.evaluation.statistics.clusters import Clusters
+from resources.sweep_spec.metrics import higher_is_better
+
+__all__ = ["Predictions", "higher_is_better", "metric_on", "read", "sorted_classes", "write"]
+
+_ABOUT = b"halving.predictions"
+_PROBABILITY = "probability_"
+_ROW, _GROUP = "row", "group"
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What was predicted for the rows of a split, in its stored order. All arrays have a value for each row.
+
+    Attributes:
+        target: the true values, shape (rows,); None for an evaluator, which knows them itself.
+        prediction: the predicted ones, of the same kind.
+        probabilities: of each class, shape (rows, classes), columns as in ``classes``; None where the predictor gave none.
+        scores: an evaluator's scores of each row by name, shape (rows,) each.
+        classes: all classes that occur, sorted; None where the target is a number.
+        clusters: of each row the number of its group, shape (rows,), where the dataset has one: its rows are no independent evidence.
+    """
+
+    target: NDArray[Any] | None
+    prediction: NDArray[Any] | None
+    probabilities: NDArray[np.float64] | None = None
+    scores: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    classes: tuple[Any, ...] | None = None
+    clusters: Clusters | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        given = self.target if self.target is not None else next(iter(self.scores.values()), np.empty(0))
+        return len(given)
+
+
+def write(store: Store, predictions: Predictions) -> str:
+    """Keep predictions in the store; gives the digest that names them."""
+    columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(predictions.rows), pa.int64())}
+    if predictions.target is not None and predictions.prediction is not None:
+        columns |= {"target": pa.array(predictions.target.tolist()), "prediction": pa.array(predictions.prediction.tolist())}
+    about: dict[str, Any] = {"classes": predictions.classes is not None, "probabilities": None}
+    if predictions.probabilities is not None and predictions.classes is not None:
+        about["probabilities"] = list(predictions.classes)
+        for label, column in zip(predictions.classes, predictions.probabilities.T, strict=True):
+            columns[f"{_PROBABILITY}{label}"] = pa.array(np.ascontiguousarray(column))
+    columns |= {name: pa.array(values) for name, values in predictions.scores.items()}
+    if predictions.clusters is not None:
+        about["groups"] = True
+        columns[_GROUP] = pa.array(predictions.clusters)
+    table = pa.table(columns).replace_schema_metadata({_ABOUT: json.dumps(about).encode()})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return store.put_blob(sink.getvalue().to_pybytes())
+
+
+def read(store: Store, digest: str) -> Predictions:
+    """The predictions that a digest names.
+
+    Raises:
+        NotFound: there are none in the store.
+        StoreError: they are damaged, or the digest names something else.
+    """
+    try:
+        table = pq.read_table(pa.BufferReader(store.get_blob(digest)))
+        about = json.loads((table.schema.metadata or {})[_ABOUT])
+    except (pa.ArrowInvalid, KeyError) as error:
+        raise StoreError(f"the blob {digest} holds no predictions: {error}") from error
+    clusters = table[_GROUP].to_numpy() if about.get("groups") else None
+    return replace(_read(table, about), clusters=clusters)
+
+
+def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
+    told = {_ROW, "target", "prediction", *([_GROUP] if about.get("groups") else [])}
+    known = {name: table[name].to_numpy() for name in table.column_names if name not in told}
+    if "target" not in table.column_names:
+        return Predictions(None, None, scores=known)
+    target, prediction = (_values(table[name].to_pylist(), about["classes"]) for name in ("target", "prediction"))
+    if not about["classes"]:
+        return Predictions(target, prediction)
+    if about["probabilities"] is None:
+        return Predictions(target, prediction, classes=sorted_classes(target, prediction))
+    classes = tuple(about["probabilities"])
+    return Predictions(target, prediction, np.column_stack([known[f"{_PROBABILITY}{label}"] for label in classes]), classes=classes)
+
+
+def _values(values: list[Any], classes: bool) -> NDArray[Any]:
+    if not classes:
+        return np.array(values, np.float64)
+    held = np.empty(len(values), object)  # never a numpy type, so that classes stay what they are in the table
+    held[:] = values
+    return held
+
+
+def sorted_classes(*values: Any) -> tuple[Any, ...]:
+    """All classes that occur, in the order in which a report shows them: scikit-learn's, within each type."""
+    return tuple(sorted({value for some in values for value in some}, key=lambda label: (str(type(label)), label)))
+
+
+def metric_on(predictions: Predictions, metric: str, rows: NDArray[np.int64]) -> float:
+    """The value of a metric on some of the rows, by their positions; one that is given twice counts twice.
+
+    For many sets of rows call :func:`resources.evaluation.measures.measure` once, which prepares what they share.
+
+    Returns:
+        NaN where the metric has no value on these rows, such as ROC AUC on rows of one class.
+
+    Raises:
+        InvalidInput: the predictions do not have what the metric needs.
+    """
+    from resources.evaluation.measures import measure
+
+    return measure(predictions, metric).on(rows)

@@ -1,0 +1,232 @@
+"""The process that a predictor or an evaluator runs in: it answers with what that returned, or with what serving costs.
+
+Above it is one that waits for its end, and then ends everything that it has started. It imports little, because a fork server holds it
+ready; the process that asks is in :mod:`resources.evaluation.asking`.
+"""
+
+import ctypes
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from halving import Dataset, Store, TrainedRun
+from halving.errors import InvalidInput
+from halving.run.evaluation import Evaluation
+from halving.trial.import_string import import_function, where
+from resources.evaluation.answers import PLAIN, PLOTLY, Answer, Evaluated, Failed, Figure, Message, Served, to_bytes
+from resources.evaluation.memory_limit import goes_first
+
+_MOST_CALLS, _FEWEST_CALLS = 200, 5
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Question:
+    """What one checkpoint is asked.
+
+    Attributes:
+        field: ``predictor`` or ``evaluator``.
+        function: its ``module:function``.
+        dataset: name and digest of the snapshot, and the splits that are its train split.
+        rows: a file with the predictor's table (Arrow IPC).
+        serving_seconds: how long calls with one row, and with a batch, are timed; 0: they are not.
+    """
+
+    field: str
+    function: str
+    root: str
+    dataset: tuple[str, str, tuple[str, ...]]
+    params: dict[str, Any]
+    checkpoint: str
+    split: str
+    rows: str | None
+    serving_seconds: float
+    serving_batch: int
+
+
+class TimedRun(TrainedRun):
+    """A run that counts the seconds that its predictor spends on restoring the checkpoint."""
+
+    seconds_restoring = 0.0
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        began = time.perf_counter()
+        try:
+            return super().restore(**state)
+        finally:
+            self.seconds_restoring += time.perf_counter() - began
+
+
+def answer(question: Question, connection: Connection, serving: bool) -> None:
+    """Run the function in a process of its own below this one, and end as that does, with everything that it has started.
+
+    Ends also with the process that asks, when the connection's other end is closed.
+
+    Args:
+        serving: measure what serving costs, and send that in place of what the function returned.
+    """
+    os.setsid()
+    with suppress(AttributeError, OSError):  # where Linux has it: what loses its parent comes to this process (prctl(2))
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    worker = os.fork()
+    if worker == 0:
+        _work(question, connection, serving)
+    threading.Thread(target=_end_with_asker, args=(connection, worker), daemon=True, name="halving-asker").start()
+    status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+    _end_children()
+    if status < 0:
+        with suppress(OSError):  # SIGKILL has no handler to reset
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+def _work(question: Question, connection: Connection, serving: bool) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        goes_first()
+        _send(connection, to_bytes(_message(question, serving)))
+        code = 0
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:  # noqa: BLE001  # it must not return into its parent's code
+        traceback.print_exc()
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code & 0xFF)
+
+
+def _end_with_asker(connection: Connection, worker: int) -> None:
+    with suppress(EOFError, OSError):
+        connection.recv_bytes()  # nothing is ever sent here: it returns when the other end is closed
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+
+
+def _end_children() -> None:
+    """End what is left below this process; as each ends, what it had started comes to this one."""
+    import psutil
+
+    with suppress(ChildProcessError):  # there are no more
+        while True:
+            for one in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    one.kill()
+            os.waitpid(-1, 0)
+
+
+def _send(connection: Connection, content: bytes) -> None:
+    for some in (len(content).to_bytes(8, "big"), content):
+        rest = memoryview(some)
+        while rest:
+            rest = rest[os.write(connection.fileno(), rest) :]
+
+
+def _message(question: Question, serving: bool) -> Message:
+    """What the function returned, or what serving costs."""
+    try:
+        function = _imported(question)
+        dataset = Dataset(Store(question.root), *question.dataset)
+        run = TimedRun(dataset.store, params=question.params, dataset=dataset, checkpoint_digest=question.checkpoint)
+        if question.rows is None:
+            return _evaluated(question, function(run, question.split))
+        table = pa.ipc.open_file(pa.memory_map(question.rows)).read_all()
+        return _cost(question, run, function, table) if serving else _plain(question, function(run, table))
+    except InvalidInput as error:
+        return Failed(str(error))
+    except Exception as error:  # noqa: BLE001  # a user's function may raise anything
+        return Failed(f"{question.field} {question.function} raised {type(error).__name__} at {where(error)}: {error}")
+
+
+def _imported(question: Question) -> Callable[..., Any]:
+    try:
+        return import_function(question.field, question.function)
+    except InvalidInput:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"{question.field} {question.function} cannot be imported: {type(error).__name__} at {where(error)}: {error}"
+        ) from error
+
+
+def _plain(question: Question, returned: Any) -> Answer:
+    """What a predictor returned, without the types of the library that it came from."""
+
+    def item(value: Any) -> Any:
+        value = value.item() if hasattr(value, "item") else value.as_py() if isinstance(value, pa.Scalar) else value
+        if type(value) not in PLAIN:
+            raise InvalidInput(f"predictor {question.function} returned a {type(value).__name__}: return texts, numbers or booleans")
+        return value
+
+    if isinstance(returned, Mapping):
+        if not returned:
+            raise InvalidInput("the predictor returned an empty dict; give the probabilities of each class")
+        classes = tuple(item(label) for label in returned)
+        return Answer(None, np.column_stack([np.asarray(column, np.float64) for column in returned.values()]), classes)
+    if getattr(returned, "ndim", 1) == 2 or (isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)):
+        return Answer(None, np.asarray(returned, np.float64))
+    if isinstance(returned, np.ndarray | pa.Array | pa.ChunkedArray):
+        returned = returned.tolist() if isinstance(returned, np.ndarray) else returned.to_pylist()
+    return Answer([item(value) for value in returned])
+
+
+def _evaluated(question: Question, returned: Any) -> Evaluated:
+    if not isinstance(returned, Evaluation):
+        raise InvalidInput(
+            f"evaluator {question.function} returned a {type(returned).__name__}; return halving.Evaluation(metrics=…, scores=…)"
+        )
+    figures = []
+    for title, figure in returned.figures.items():
+        if getattr(figure, "kind", None) == "image":
+            figures.append(Figure(title, figure.media_type, figure.encode()))
+        else:
+            figures.append(Figure(title, PLOTLY, figure.to_json().encode()))
+    return Evaluated(returned, figures)
+
+
+def _cost(question: Question, run: TimedRun, function: Callable[..., Any], table: pa.Table) -> Served:
+    """Latencies, and the peak memory of this process, which has opened no more than the rows that it serves."""
+    found: dict[str, Any] = {}
+    try:
+        for name, rows in (("one_row", 1), ("batch", min(question.serving_batch, table.num_rows))):
+            found[name] = _latency(run, function, table, rows, question.serving_seconds)
+    except Exception as error:  # noqa: BLE001  # as above
+        return Served(**found, error=f"{type(error).__name__} at {where(error)}: {error}")
+    return Served(**found, peak_memory_bytes=_peak_memory())
+
+
+def _latency(run: TimedRun, function: Callable[..., Any], table: pa.Table, rows: int, seconds: float) -> dict[str, Any]:
+    function(run, table.slice(0, rows))  # warm in this shape, too
+    taken, restoring = list[float](), list[float]()
+    until = time.perf_counter() + seconds
+    while len(taken) < _FEWEST_CALLS or (len(taken) < _MOST_CALLS and time.perf_counter() < until):
+        some = table.slice(len(taken) * rows % (table.num_rows - rows + 1), rows)
+        run.seconds_restoring, began = 0.0, time.perf_counter()
+        function(run, some)
+        taken.append(1000 * (time.perf_counter() - began))
+        restoring.append(1000 * run.seconds_restoring)
+    p50, p99 = np.quantile(taken, [0.5, 0.99])
+    return {"rows": rows, "calls": len(taken), "p50_ms": float(p50), "p99_ms": float(p99), "restore_ms": statistics.median(restoring)}
+
+
+def _peak_memory() -> int | None:
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return None

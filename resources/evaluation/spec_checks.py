@@ -1,0 +1,36 @@
+"""Whether a spec's metrics and slices fit a snapshot: asked as soon as there is one, before anything is trained."""
+
+from typing import Any
+
+from halving.errors import InvalidInput
+from resources.datasets.statistics import all_columns
+from resources.evaluation.slices import check_slices
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.base import listed
+from resources.sweep_spec.evaluation import judged_as_number
+from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
+
+
+def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
+    """Refuse metrics that do not fit the target, and slices by columns that there are not.
+
+    Args:
+        manifest: the snapshot's.
+
+    Raises:
+        InvalidInput: naming the field, its value and what is accepted.
+    """
+    if spec.judged_by is None:
+        return
+    check_slices(spec.slices, manifest["schema"])
+    if spec.evaluator is not None:
+        return
+    judged_as_number(manifest["schema"][manifest["target"]], spec.metrics, spec.gate_metrics)
+    classes = all_columns(manifest).get(manifest["target"], {}).get("classes")
+    for index, metric in enumerate(spec.metrics):
+        if classes is not None and len(classes) > 2 and metric in TWO_CLASS_SCORERS:
+            several = sorted(name for name in CLASS_SCORERS if name.startswith(f"{metric}_"))
+            raise InvalidInput(
+                f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and {manifest['target']!r} has {len(classes)}; "
+                f"give one of {listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
+            )

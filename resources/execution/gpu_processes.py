@@ -1,0 +1,151 @@
+"""Trials' processes on a machine whose GPUs several workers share: each has GPUs of its own, and one that waits for them has not started
+yet, like a pod that waits for a node.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from halving.trial.context import TrialContext
+from halving.trial.messages import Granted, Message
+from resources.execution.held_gpus import HeldGpus
+from resources.execution.local_processes import ForkServer, LocalProcess
+from resources.execution.waiting_note import WaitingNote
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.termination import Termination
+
+_LOOK_SECONDS = 1.0  # between two looks for free devices, on average: whoever waits comes first as often as the others
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class GpuProcesses:
+    """Processes on this machine, each with GPUs of its own.
+
+    Args:
+        server: forks them.
+        held: the GPUs of the machine.
+        scheduler: the sweep's; it records why a trial waits.
+    """
+
+    def __init__(self, server: ForkServer, held: HeldGpus, scheduler: Scheduler) -> None:
+        self._server, self._held, self._scheduler = server, held, scheduler
+
+    def prepare(self, assignment: Assignment, context: TrialContext) -> "GpuProcess":
+        count = self._scheduler.spec.resources.at(assignment.granted).gpus
+        note = WaitingNote(f"trial {assignment.key}", partial(self._scheduler.note_waiting, assignment))
+        return GpuProcess(partial(self._server.prepare, assignment, context), self._held, assignment, count, note)
+
+
+class GpuProcess:
+    """A process that starts once it has its GPUs, and that gives them back when it is closed.
+
+    All waiting is done step by step in :meth:`receive`.
+
+    Args:
+        prepare: makes the process that sees these GPUs.
+        held: the GPUs of the machine.
+        assignment: the attempt, whose GPUs they are.
+        count: how many it needs.
+        waiting: why it has not started.
+    """
+
+    def __init__(
+        self, prepare: Callable[[list[str]], LocalProcess], held: HeldGpus, assignment: Assignment, count: int, waiting: WaitingNote
+    ) -> None:
+        self._prepare, self._held, self._assignment, self._count, self._waiting = prepare, held, assignment, count, waiting
+        self._process: LocalProcess | None = None
+        self._given_back = False  # before it had its GPUs
+        self._next_look = 0.0
+
+    def start(self) -> None:
+        # A worker that goes from trial to trial would always be there before those who look once a second.
+        if self._asked(self._held.somebody_waits):
+            self._look_later()
+        else:
+            self._look()
+
+    @property
+    def alive(self) -> bool:
+        return not self._given_back if self._process is None else self._process.alive
+
+    @property
+    def started(self) -> bool:
+        return self._process is not None and self._process.started
+
+    @property
+    def nodes(self) -> int:
+        return 1
+
+    @property
+    def outgrown(self) -> bool:
+        return False
+
+    def receive(self, timeout: float) -> Message | None:
+        if self._process is not None:
+            self._waiting.note(None)  # again, if it could not be recorded
+            return self._process.receive(timeout)
+        if self.alive:
+            time.sleep(min(timeout, max(0.0, self._next_look - time.monotonic())))
+            if time.monotonic() >= self._next_look:
+                self._look()
+        return None
+
+    def answer(self, granted: Granted) -> None:
+        if self._process is not None:
+            self._process.answer(granted)
+
+    def terminate(self) -> None:
+        if self._process is None:
+            self._given_back = True
+        else:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process is None:
+            self._given_back = True
+        else:
+            self._process.kill()
+
+    def termination(self) -> Termination:
+        if self._process is None:
+            return Termination("the trial was to end before it had its GPUs", own_fault=False)
+        return self._process.termination()
+
+    def close(self) -> None:
+        try:
+            if self._process is not None:
+                self._process.close()
+        finally:
+            self._held.give(self._assignment)
+
+    def _look(self) -> None:
+        """Start it, if so many devices are free."""
+        self._look_later()
+        gpus = self._asked(lambda: self._held.take(self._assignment, self._count))
+        if gpus is None:
+            free = self._asked(self._held.free)
+            if free is not None:
+                self._waiting.note(f"for {self._count} GPUs of {self._held.machine}: {free} of {len(self._held)} are free")
+            return
+        self._waiting.note(None)
+        self._process = self._prepare(gpus)
+        self._process.start()
+
+    def _look_later(self) -> None:
+        self._next_look = time.monotonic() + _LOOK_SECONDS * random.uniform(0.5, 1.5)
+
+    def _asked(self, question: Callable[[], _Answer]) -> _Answer | None:
+        """The catalog's answer; None while the database is unavailable: the next look asks again."""
+        try:
+            return question()
+        except DBAPIError as error:
+            _log.warning("%s waits for GPUs, and the catalog does not answer: %s", self._assignment.key, error)
+            return None

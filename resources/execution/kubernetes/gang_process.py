@@ -1,0 +1,345 @@
+"""A trial on several nodes as its worker sees it: a gang of pods, which starts as a whole or not at all.
+
+The gang's pods are created when it has the turn to form (:mod:`resources.scheduling.forming_line`). Each starts an agent that waits, in the
+gang's rendezvous store, until the worker names the pods that form the gang. From then on any pod that ends wrongly ends the attempt.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy.exc import DBAPIError
+
+from halving.errors import InvalidInput, StoreError
+from halving.trial.mailbox import Mailbox
+from halving.trial.messages import Granted, Message, Raised
+from resources.execution.kubernetes import api, gang_rules
+from resources.execution.kubernetes.fence import Fence
+from resources.execution.kubernetes.gang_network import GangNetwork
+from resources.execution.kubernetes.gang_rules import PodState
+from resources.execution.kubernetes.gang_store import GangStore
+from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
+from resources.execution.kubernetes.trusted_messages import TrustedMessages
+from resources.execution.kubernetes.watched_pod import WatchedPod
+from resources.execution.waiting_note import WaitingNote
+from resources.scheduling.forming_lease import FormingLease
+from resources.scheduling.termination import Termination
+from resources.sweep_spec.requirements import AttemptResources
+
+BEAT_LOST_SECONDS = 30.0
+"""A pod that has not been heard of for so long is lost."""
+_BROKEN_BEAT_SECONDS = 5.0  # the same, once another pod says that the gang is broken
+_VERDICT_SECONDS = 10.0  # from the first sign that a gang is broken until its end is told without the pods that say nothing
+_LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once all pods have ended
+_BROKEN_GRACE_SECONDS = 1  # ranks that wait for one that is gone cannot save anything
+_PLACE_LOOK_SECONDS = 10.0  # between two looks at who else wants to form
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class GangProcess:
+    """The pods of one attempt.
+
+    Args:
+        name: the gang's.
+        manifest: of the pod of node N, under a name that no pod has had.
+        resources: the trial's.
+        min_nodes: how many nodes the gang may shrink to.
+        mailbox: of rank 0.
+        store: the gang's own.
+        trusted: checks what rank 0 says.
+        lease: the turn to form; None where a queue (Kueue's) admits gangs as a whole.
+        fence: what stands between it and the pods of other attempts; None where there are no others.
+        policies: from the labels of the worker's own pod to the network policies that the gang needs.
+        post_task: describes the trial in the mailbox.
+        on_waiting: gets why the gang has not started whenever that changes; None when it has.
+
+    Attributes:
+        outgrown: whether the gang could begin again with more nodes, and is to save a checkpoint and be given back for that.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        manifest: Callable[[int], dict[str, Any]],
+        resources: AttemptResources,
+        min_nodes: int,
+        mailbox: Mailbox,
+        store: GangStore,
+        trusted: TrustedMessages,
+        lease: FormingLease | None,
+        fence: Fence | None,
+        *,
+        policies: Callable[[dict[str, str] | None], list[dict[str, Any]]],
+        post_task: Callable[[], None],
+        on_waiting: Callable[[str | None], None],
+    ) -> None:
+        self._name, self._manifest, self._resources, self._min_nodes = name, manifest, resources, min_nodes
+        self._mailbox, self._store, self._trusted, self._post_task = mailbox, store, trusted, post_task
+        self._lease, self._fence, self._network = lease, fence, GangNetwork(policies)
+        self._waiting = WaitingNote(name, on_waiting)
+        self._why: str | None = None  # the last reason that was noted
+        self._pods: list[WatchedPod] = []
+        self._leaving: list[WatchedPod] = []  # pods that were given up, until they are gone
+        self._probe: WatchedPod | None = None  # waits for one more node
+        self._reasons: dict[str, str | None] = {}  # pod to why it has not started
+        self._began = self._created = self._formed_at = self._looked_for_others = 0.0
+        self._quiet_since: float | None = None  # since when all pods have ended, and none wrongly
+        self._kept = self._over = self.outgrown = False
+        self._broken_at: float | None = None
+        self._broken = False  # ended by itself
+        self._last: Message | None = None  # to be received before the end
+        self._termination: Termination | None = None
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._began) and not self._over
+
+    @property
+    def started(self) -> bool:
+        return bool(self._formed_at)
+
+    @property
+    def nodes(self) -> int:
+        return len(self._pods)
+
+    def start(self) -> None:
+        self._began = time.monotonic()
+
+    def receive(self, timeout: float) -> Message | None:
+        """Rank 0's next message, or how the gang ended; after what has to be done about the pods."""
+        if not self._over and not self.started:
+            self._form()
+            time.sleep(0.0 if self._over or self.started else timeout)
+            return None
+        if not self._over:
+            self._watch()
+        # What rank 0 sent before the end comes first; an error in its place would hide that it has reached its rung.
+        if self.started and (message := self._heard(0.0 if self._over else timeout)):
+            return message
+        last, self._last = (self._last, None) if self._over else (None, self._last)
+        return last
+
+    def answer(self, granted: Granted) -> None:
+        self._trusted.granted = granted.epochs
+        try:
+            self._mailbox.send(granted)
+        except OSError as error:  # a trial that gets no answer ends by itself
+            _log.warning("gang %s gets no answer, and will end by itself: %s", self._name, error)
+
+    def terminate(self) -> None:
+        """Have all ranks save a checkpoint at the same step, and end."""
+        if not self.started:
+            self._end(f"gang {self._name} was to end before it was formed", own_fault=False)
+        for pod in self._pods:
+            pod.delete(None)
+
+    def kill(self) -> None:
+        for pod in self._pods:
+            pod.delete(0)
+
+    def termination(self) -> Termination:
+        return self._termination or Termination(f"gang {self._name} ended without a message", own_fault=True)
+
+    def close(self) -> None:
+        """End it, whatever it is doing; no pod of it is left."""
+        self._leave_line()
+        for pod in [*self._pods, *self._leaving, *([self._probe] if self._probe else [])]:
+            pod.remove(_BROKEN_GRACE_SECONDS if self._broken or pod not in self._pods else None)
+        self._network.close(self.ask)
+        try:
+            self._mailbox.clear()
+        except OSError as error:
+            _log.warning("the messages of gang %s stay in the store: %s", self._name, error)
+
+    def ask(self, question: Callable[[], _Answer]) -> _Answer | None:
+        return api.answered(question, self._note)
+
+    # How it forms.
+
+    def _form(self) -> None:
+        self._tend_leaving()
+        if not self._pods:
+            self._begin_forming()
+            return
+        if not self._kept and not self._has_turn():
+            self._give_up_pods("it could not be placed, and other gangs wait: it forms again when it is its turn")
+            return
+        for pod in self._pods:
+            pod.tend()
+        if gone := next((pod for pod in self._pods if pod.ended), None):
+            why = gone.termination()
+            self._end(f"node {self._pods.index(gone)} of the gang: {why.reason}", own_fault=why.own_fault)
+            return
+        seconds = time.monotonic() - self._created
+        states = [self._state(pod) for pod in self._pods]
+        if not self._kept:
+            if (kept := gang_rules.keeps(states, self._min_nodes, seconds)) is None:
+                self._note_waiting()
+                return
+            self._kept, states = True, [states[number] for number in kept]
+            self._keep(kept)
+            self._leave_line()
+        if (forming := gang_rules.formed(states, self._min_nodes, seconds)) is None:
+            self._note_waiting()
+            return
+        self._keep(forming)
+        self._store.form([pod.name for pod in self._pods])
+        self._formed_at = time.monotonic()
+        self._waiting.note(None)
+
+    def _begin_forming(self) -> None:
+        """Create the pods once that may be."""
+        limit = self._resources.start_timeout_seconds
+        if time.monotonic() - self._began > limit:
+            why = self._why or "the cluster gives no reason"
+            self._end(f"the trial's gang did not form within resources.start_timeout_seconds = {limit:g}: {why}", own_fault=True)
+            return
+        if self._fence is not None and not self._fence.is_alone(self.ask, self._note):
+            return
+        if not self._has_turn():
+            self._note("another gang forms: one does at a time, and this one waits for its turn")
+            return
+        try:
+            self._post_task()
+        except StoreError as error:
+            self._note(f"the store does not take what the gang is to read: {error}")
+            return
+        if not self._network.open(self.ask):
+            return
+        self._created, self._kept, self._reasons = time.monotonic(), False, {}
+        self._pods = [self._new_pod(node) for node in range(self._resources.nodes)]
+        for pod in self._pods:
+            pod.began = self._began
+
+    def _new_pod(self, node: int) -> WatchedPod:
+        manifest = self._manifest(node)
+        waits = partial(self._reasons.__setitem__, manifest["metadata"]["name"])
+        pod = WatchedPod(manifest, self._resources, self._mailbox, post_task=lambda: None, on_waiting=waits)
+        pod.start()
+        return pod
+
+    def _state(self, pod: WatchedPod) -> PodState:
+        if self._store.is_here(pod.name):
+            return PodState.HERE
+        if not pod.placed:
+            return PodState.UNPLACED
+        return PodState.STUCK if pod.stuck else PodState.STARTING
+
+    def _keep(self, numbers: list[int]) -> None:
+        """Go on with these pods, and give up the others."""
+        self._leaving += [pod for number, pod in enumerate(self._pods) if number not in numbers]
+        self._pods = [self._pods[number] for number in numbers]
+        self._tend_leaving()
+
+    def _give_up_pods(self, why: str) -> None:
+        self._keep([])
+        self._note(why)
+
+    def _tend_leaving(self) -> None:
+        """Delete pods that were given up until they are gone."""
+        for pod in self._leaving:
+            if not pod.leaving:
+                pod.delete(_BROKEN_GRACE_SECONDS)
+            pod.tend()
+        self._leaving = [pod for pod in self._leaving if not pod.ended]
+
+    def _has_turn(self) -> bool:
+        if self._lease is None:
+            return True
+        try:
+            return self._lease.take()
+        except DBAPIError as error:
+            _log.warning("gang %s cannot ask for its turn to form: %s", self._name, error)
+            return bool(self._pods)
+
+    def _leave_line(self) -> None:
+        if self._lease is None:
+            return
+        try:
+            self._lease.give()
+        except DBAPIError as error:  # its place expires
+            _log.warning("gang %s cannot give its turn on: %s", self._name, error)
+
+    def _note_waiting(self) -> None:
+        """Record what the gang's pods wait for, if any of them says so."""
+        nodes = len(self._pods)
+        waiting = [(number, reason) for number, pod in enumerate(self._pods) if (reason := self._reasons.get(pod.name))]
+        if waiting:
+            number, reason = min(waiting, key=lambda one: not self._pods[one[0]].stuck)
+            self._note(f"{len(waiting)} of the gang's {nodes} pods cannot start; node {number}: {reason}")
+
+    def _note(self, reason: str) -> None:
+        self._why = reason
+        if not self.started:
+            self._waiting.note(reason)
+
+    # How it trains and ends.
+
+    def _heard(self, timeout: float) -> Message | None:
+        try:
+            message = self._mailbox.receive(timeout)
+            return None if message is None else self._trusted.accepted(message)
+        except InvalidInput as error:
+            return Raised(f"gang {self._name}: {error}", final=True, checkpoint=None)
+
+    def _watch(self) -> None:
+        for pod in self._pods:
+            pod.tend()
+        self._tend_leaving()
+        ends = [self._end_of(node) for node in range(len(self._pods))]
+        if not any(end.is_wrong for end in ends):
+            self._look_for_more()
+            self._over = all(pod.ended for pod in self._pods) and self._is_quiet()
+            return
+        self._broken_at = self._broken_at or time.monotonic()
+        if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > _VERDICT_SECONDS:
+            self._last, self._over, self._broken = verdict(ends), True, True
+
+    def _is_quiet(self) -> bool:
+        """Whether the last message has not come in all the time that it may take."""
+        self._quiet_since = self._quiet_since or time.monotonic()
+        return time.monotonic() - self._quiet_since > _LAST_MESSAGE_SECONDS
+
+    def _end_of(self, node: int) -> PodEnd:
+        pod, processes = self._pods[node], self._resources.processes
+        reported, message = self._store.end_of(pod.name)
+        silent = self._store.silent_seconds(pod.name)
+        lost = silent > (_BROKEN_BEAT_SECONDS if self._broken_at else BEAT_LOST_SECONDS)
+        return PodEnd(
+            pod.name,
+            node,
+            (node * processes, (node + 1) * processes - 1),
+            reported=reported,
+            message=message,
+            signalled=self._store.was_signalled(pod.name),
+            termination=pod.known_termination,
+            silent_seconds=silent if lost and not pod.ended else None,
+        )
+
+    def _look_for_more(self) -> None:
+        """Where the gang has fewer nodes than it wants, have a pod wait for one more; with that it is to begin again."""
+        now = time.monotonic()
+        if self._probe is not None:
+            self._probe.tend()
+            self.outgrown = self.outgrown or self._probe.placed
+        if self._lease is None or now - self._looked_for_others < _PLACE_LOOK_SECONDS:
+            return
+        self._looked_for_others = now
+        try:
+            wanted = self._lease.is_wanted()
+        except DBAPIError as error:
+            _log.warning("gang %s cannot see whether another one wants to form: %s", self._name, error)
+            return
+        may = gang_rules.may_look_for_more(len(self._pods), self._resources.nodes, now - self._formed_at, wanted=wanted)
+        if self._probe is None and may:
+            self._probe = self._new_pod(len(self._pods))
+        elif self._probe is not None and (self._probe.ended or (wanted and not self._probe.placed)):
+            self._leaving.append(self._probe)
+            self._probe = None
+
+    def _end(self, reason: str, *, own_fault: bool) -> None:
+        self._over, self._termination = True, Termination(reason, own_fault)

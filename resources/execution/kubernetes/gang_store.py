@@ -1,0 +1,70 @@
+"""The rendezvous store of a gang, in the trial's worker: the loss of no pod takes it along."""
+
+import json
+import socket
+import time
+from urllib.parse import urlsplit
+
+from halving.errors import InvalidInput
+from halving.trial import gang
+from halving.trial.messages import Message, Raised
+from resources.execution.kubernetes import api
+
+_LONGEST = 20_000  # bytes of what a pod says of its end
+
+
+class GangStore:
+    """A ``TCPStore`` whose server is a thread of this process. What pods write into it is only ever read as text, numbers and JSON.
+
+    Attributes:
+        host, port: where pods reach it.
+    """
+
+    def __init__(self) -> None:
+        from torch.distributed import TCPStore
+
+        self.host = own_address()
+        self._store = TCPStore(self.host, 0, is_master=True, wait_for_workers=False)
+        self.port: int = self._store.port
+        self._beats: dict[str, tuple[int, float]] = {}
+
+    def is_here(self, pod: str) -> bool:
+        """Whether a pod has started."""
+        return bool(self._store.check([gang.here(pod)]))
+
+    def form(self, pods: list[str]) -> None:
+        """Let these pods, in the order of their ranks, begin."""
+        self._store.set(gang.FORMATION, json.dumps(pods))
+        now = time.monotonic()
+        self._beats = dict.fromkeys(pods, (-1, now))
+
+    def silent_seconds(self, pod: str) -> float:
+        """How long a pod's count of beats has not changed; to be asked often."""
+        beats, now = int(self._store.add(gang.beat(pod), 0)), time.monotonic()
+        before, since = self._beats.get(pod, (-1, now))
+        if beats != before:
+            before, since = self._beats[pod] = (beats, now)
+        return now - since
+
+    def was_signalled(self, pod: str) -> bool:
+        """Whether a pod has received SIGTERM."""
+        return bool(self._store.check([gang.signalled(pod)]))
+
+    def end_of(self, pod: str) -> tuple[bool, Message | None]:
+        """Whether a pod has said how its ranks ended, and what."""
+        key = gang.ended(pod)
+        if not self._store.check([key]):
+            return False, None
+        try:
+            return True, gang.end_from_bytes(self._store.get(key)[:_LONGEST])
+        except InvalidInput as error:
+            return True, Raised(f"pod {pod}: {error}", final=True, checkpoint=None)
+
+
+def own_address() -> str:
+    """This machine's address as pods see it: the one from which the cluster's API is reached."""
+    asked = urlsplit(api.core_api().api_client.configuration.host)
+    family, kind, _, _, address = socket.getaddrinfo(asked.hostname, asked.port or 443, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)  # sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,112 @@
+"""Why a gang has ended, of what each of its pods says and what the cluster says of them: pure.
+
+When one pod is lost the ranks of the others raise, because the connection to it breaks; they say so within milliseconds, while the cluster
+needs seconds, or a minute, to say that a node is gone. The reason is the pod that was lost, and not what the others raised.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from halving.trial.gang import is_wrong
+from halving.trial.messages import Interrupted, Message, Raised
+from resources.scheduling.termination import Termination
+
+# What ranks raise in a collective because another one is gone: gloo's words, NCCL's, and those of the store.
+_BROKEN = re.compile(
+    r"connection (was )?(closed|reset|refused)|broken pipe|socket|gloo|nccl|DistNetworkError|DistBackendError|timed? ?out", re.IGNORECASE
+)
+_KILLED = "was killed by"
+
+
+@dataclass(frozen=True)
+class PodEnd:
+    """What is known of a pod of a gang that is over, or is about to be.
+
+    Attributes:
+        pod: its name.
+        node: its number in the gang, from 0.
+        ranks: that it ran, the first and the last.
+        reported: whether it has said how its ranks ended.
+        message: what it said; None after a SIGTERM.
+        signalled: whether it has received SIGTERM.
+        termination: why it ended, as the cluster says; None while it runs, or if it succeeded.
+        silent_seconds: since its last beat, if that is longer than it may be; else None.
+    """
+
+    pod: str
+    node: int
+    ranks: tuple[int, int]
+    reported: bool = False
+    message: Message | None = None
+    signalled: bool = False
+    termination: Termination | None = None
+    silent_seconds: float | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it cannot go on."""
+        failed = self.reported and is_wrong(self.message)
+        return failed or self.termination is not None or self.silent_seconds is not None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nothing more has to be waited for to know how it ended: who killed a rank, only the cluster can say."""
+        killed = isinstance(self.message, Raised) and _was_killed(self.message)
+        return (self.reported and not killed) or self.termination is not None or self.silent_seconds is not None
+
+    def said(self, what: str) -> str:
+        """A reason, with the node and the ranks of this pod."""
+        first, last = self.ranks
+        ranks = f"rank {first}" if first == last else f"ranks {first} to {last}"
+        return f"node {self.node} of the gang ({ranks}): {what}"
+
+
+def verdict(ends: Sequence[PodEnd]) -> Message:
+    """How the attempt has ended: the trial crashed (``Raised``), or it was preempted (``Interrupted``).
+
+    What comes first is the reason: a pod out of memory; one that was deleted, evicted or lost; one that was asked to end; ranks that were
+    killed; what a rank raised by itself; what it raised because the gang was broken.
+    """
+    terminated = [(end, end.termination) for end in ends if end.termination is not None]
+    for end, termination in terminated:
+        if "OOMKilled" in termination.reason:
+            return _raised(end, termination.reason)
+    for end, termination in terminated:
+        # One that has saved and said so may be gone from the cluster by now: that it was deleted says less.
+        if not termination.own_fault and not (end.signalled and end.reported):
+            return Interrupted(end.said(termination.reason))
+    for end in ends:
+        if end.silent_seconds is not None and not end.reported:
+            return Interrupted(
+                end.said(f"pod {end.pod} has not been heard of for {end.silent_seconds:.0f} s; its node is lost, or cut off")
+            )
+    asked = [end for end in ends if end.signalled]
+    if asked:
+        saved = all(end.reported and end.message is None for end in ends)
+        how = "all ranks saved a checkpoint at the same step" if saved else "the gang could not save a checkpoint together"
+        return Interrupted(asked[0].said(f"pod {asked[0].pod} received SIGTERM; {how}"))
+    raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
+    for is_first in (_was_killed, _is_own, lambda _: True):
+        for end, message in raised:
+            if is_first(message):
+                return replace(message, error=end.said(message.error))
+    for end, termination in terminated:
+        return _raised(end, termination.reason)
+    interrupted = next((end for end in ends if end.reported and isinstance(end.message, Interrupted)), None)
+    if interrupted and isinstance(interrupted.message, Interrupted):
+        return Interrupted(interrupted.said(interrupted.message.reason))
+    return Interrupted("the pods of the gang ended without a word")
+
+
+def _raised(end: PodEnd, why: str) -> Raised:
+    return Raised(end.said(why), final=False, checkpoint=None)
+
+
+def _was_killed(message: Raised) -> bool:
+    return _KILLED in message.error
+
+
+def _is_own(message: Raised) -> bool:
+    """Whether a rank raised this by itself, as far as its last line tells."""
+    return message.final or not _BROKEN.search(message.error.strip().rpartition("\n")[2])

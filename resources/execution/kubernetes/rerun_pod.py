@@ -1,0 +1,199 @@
+"""A rerun in a pod of the recorded image: started on the cluster at hand, asked in what it would train, watched, and deleted.
+
+Where the trial was on several nodes, a gang of other pods trains then (:mod:`resources.execution.kubernetes.rerun_gang`).
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from halving import Store
+from halving.errors import InvalidInput, NotFound
+from halving.rerun.pods import COMMAND, PodRerun, RerunFailed
+from halving.trial.mailbox import VARIABLE, Mailbox, mail_folder, post_task
+from halving.trial.messages import Granted, Message, Raised, Ready, Stopped
+from resources.catalog.opening import open_catalog
+from resources.execution.kubernetes import api
+from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
+from resources.execution.kubernetes.pod_manifests import POD_OF_RERUN, TRIAL_LABEL, check_resources, label_value, queue_of, trial_manifest
+from resources.execution.kubernetes.pod_status import is_about_image, is_image_gone, reason_kind
+from resources.execution.kubernetes.rerun_gang import no_end, prepare_gang, train_gang
+from resources.execution.kubernetes.watched_pod import WatchedPod, pod_name
+from resources.sweep_spec.requirements import AttemptResources
+
+_RECEIVE_SECONDS = 1.0
+_NO_RIGHT = "cannot create resource"  # in Kubernetes' own words (RBAC); a quota that is used up is a 403 as well, and may be free later
+_Answer = TypeVar("_Answer")
+
+
+class RerunPods:
+    """The cluster, as :class:`halving.rerun.pods.Pods` wants it.
+
+    Args:
+        cluster: its settings; a rerun's pods get what the pods of a trial with an image of its own get.
+        catalog_url: of the catalog, in which gangs wait for their turn; as in :func:`resources.catalog.opening.open_catalog`.
+    """
+
+    def __init__(self, cluster: ClusterConfig, catalog_url: str | None = None) -> None:
+        self._cluster, self._catalog_url = cluster, catalog_url
+
+    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+        resources, cluster = _accepted(rerun.resources, rerun.rerun_of), self._cluster.of_project(rerun.project)
+        check_resources(resources, cluster)
+        is_gang, queue = resources.nodes > 1, queue_of(resources, cluster)
+        line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None  # where gangs wait for their turn
+        owner = _answered(api.own_reference)
+        # The first pod of a gang's rerun only looks around: it has a mailbox of its own, for it may still be ending when the gang trains.
+        pod = _StartedPod(store, rerun, resources, cluster, owner, tell, mail_folder(rerun.project, rerun.run, 0 if is_gang else 1))
+        try:
+            ready(*pod.look_around())
+            if not is_gang:
+                pod.train()
+        finally:
+            pod.close()
+        if is_gang:
+            train_gang(prepare_gang(store, rerun, resources, cluster, line, owner, tell), rerun, outside=owner is None)
+
+
+def rerun_pods(catalog_url: str | None = None) -> RerunPods | None:
+    """The cluster that trains trials of an image again; None where none is at hand.
+
+    Args:
+        catalog_url: as :class:`RerunPods` has it.
+
+    Raises:
+        InvalidInput: as :func:`resources.execution.kubernetes.cluster_config.load_cluster`.
+    """
+    cluster = load_cluster()
+    return RerunPods(cluster, catalog_url) if cluster else None
+
+
+class _StartedPod:
+    """The pod of one rerun, from its manifest to its last message."""
+
+    def __init__(
+        self,
+        store: Store,
+        rerun: PodRerun,
+        resources: AttemptResources,
+        cluster: ClusterConfig,
+        owner: dict[str, Any] | None,
+        tell: Callable[[str], None],
+        folder: str,
+    ) -> None:
+        self._rerun, self._tell = rerun, tell
+        self._reasons: list[str] = []  # why it did not start, the newest last
+        trial = rerun.rerun_of.partition("/")[2]
+        self._mailbox = Mailbox(store, folder, sends="worker", reads="trial")
+        manifest = trial_manifest(
+            rerun.image,
+            resources,
+            cluster,
+            name=pod_name(trial, "rerun"),
+            labels={TRIAL_LABEL: label_value(trial), **POD_OF_RERUN},
+            command=list(COMMAND),
+            env={**rerun.variables, "HALVING_ROOT": rerun.request.given["root"], VARIABLE: folder},
+            owner=owner,
+        )
+        self._pod = WatchedPod(
+            manifest,
+            resources,
+            self._mailbox,
+            post_task=lambda: post_task(store, folder, rerun.request.to_bytes()),
+            on_waiting=self._waits,
+        )
+        _answered(lambda: api.read_pod(self._pod.name))  # before anything is written: a wrong KUBECONFIG does not become right by waiting
+
+    def look_around(self) -> tuple[Ready, str | None]:
+        """Start; gives what the pod says of itself, and the digest of its image, if the cluster says that."""
+        self._pod.start()
+        message = self._next()
+        if not isinstance(message, Ready):  # that it has trained, for example, without having said in what
+            raise self._unexpected(message)
+        self._pod.look()  # the message may be quicker than the cluster's own word that the pod runs
+        return message, self._pod.image_digest
+
+    def train(self) -> None:
+        """Have the pod that has looked around train."""
+        self._mailbox.send(Granted(self._rerun.request.epochs, complete=True))
+        message = self._next()
+        if not isinstance(message, Stopped):
+            raise self._unexpected(message)
+
+    def close(self) -> None:
+        self._pod.close()
+
+    def _next(self) -> Message | Granted | Ready:
+        """The next message.
+
+        Raises:
+            NotFound: its image cannot be had.
+            InvalidInput: it may not be created.
+            RerunFailed: it ended without one, did not start in time, or sent what is no message.
+        """
+        while True:
+            ended = self._pod.ended
+            try:
+                message = self._pod.receive(_RECEIVE_SECONDS)
+            except InvalidInput as error:  # any image may be in there
+                raise self._failed(str(error)) from None
+            if message is not None:
+                return message
+            if any(map(is_image_gone, self._reasons)):
+                said = "; ".join(dict.fromkeys(filter(is_about_image, self._reasons)))
+                raise NotFound(
+                    f"the image {self._rerun.image} of run {self._rerun.rerun_of} cannot be had by this cluster any more: {said}. "
+                    "Push it again under that name, or give the cluster the right to pull it"
+                )
+            if refused := next((reason for reason in self._reasons if _NO_RIGHT in reason), None):
+                raise InvalidInput(
+                    f"a rerun in an image needs the right to create pods: {refused}. Start the job rerun, which has it, or take another "
+                    "KUBECONFIG"
+                )
+            if ended:
+                raise self._failed(self._pod.termination().reason)
+
+    def _waits(self, reason: str | None) -> None:
+        if reason is None:
+            return
+        if reason_kind(reason) not in map(reason_kind, self._reasons):
+            self._tell(f"the pod waits to start: {reason}")
+        self._reasons.append(reason)
+
+    def _unexpected(self, message: Message | Granted | Ready) -> RerunFailed:
+        if isinstance(message, Raised):
+            return self._failed(f"it raised:\n{message.error}")
+        return self._failed(f"{type(message).__name__} came from it, which is not for a rerun to send here")
+
+    def _failed(self, why: str) -> RerunFailed:
+        return no_end(self._rerun, "a pod", why)
+
+
+def _accepted(recorded: Mapping[str, Any], rerun_of: str) -> AttemptResources:
+    try:
+        return AttemptResources.model_validate(recorded)
+    except ValidationError as error:
+        raise InvalidInput(f"the resources in the record of {rerun_of} are not accepted by this version of halving: {error}") from None
+
+
+def _answered(question: Callable[[], _Answer]) -> _Answer:
+    """The cluster's answer.
+
+    Raises:
+        InvalidInput: it refuses, or does not answer.
+    """
+    from kubernetes.client import ApiException
+    from urllib3.exceptions import HTTPError
+
+    try:
+        return question()
+    except ApiException as error:
+        said = f"answers {error.status}: {api.message_of(error)}"
+    except (HTTPError, OSError) as error:
+        said = f"does not answer: {error}"
+    raise InvalidInput(
+        f"a rerun in an image needs a cluster, and its API {said}. KUBECONFIG = {os.environ.get('KUBECONFIG')!r} has to be the "
+        "configuration of one that may be asked for pods"
+    )

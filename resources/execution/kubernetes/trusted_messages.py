@@ -1,0 +1,48 @@
+"""What the pods of a trial may say: any image may be in there, and its messages can change nothing but the trial's own results."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from halving.errors import InvalidInput
+from halving.trial.messages import Granted, Message, ReachedRung, Ready, ReturnedEarly
+from resources.sweep_spec import SweepSpec
+
+
+class TrustedMessages:
+    """The check of the messages of one attempt.
+
+    Args:
+        metrics: that the trial has to report.
+
+    Attributes:
+        granted: epochs, as the trial was told last.
+    """
+
+    def __init__(self, metrics: Iterable[str], granted: int) -> None:
+        self._metrics = set(metrics)
+        self.granted = granted
+
+    @classmethod
+    def of_spec(cls, spec: SweepSpec, granted: int) -> "TrustedMessages":
+        """Of an attempt at a sweep's trial."""
+        return cls({objective.metric for objective in spec.objectives} | spec.bounds.keys(), granted)
+
+    def accepted(self, message: Message | Granted | Ready) -> Message:
+        """A message, with the metrics of the spec alone.
+
+        Raises:
+            InvalidInput: it is not for a trial to send.
+        """
+        if isinstance(message, Granted):
+            raise InvalidInput(f"the trial's message {message!r} is not accepted: only the platform grants epochs")
+        if isinstance(message, Ready):
+            raise InvalidInput(f"the trial's message {message!r:.80} is not accepted: only the process of a rerun sends it")
+        if not isinstance(message, ReachedRung | ReturnedEarly):
+            return message
+        if isinstance(message, ReachedRung) and message.epoch != self.granted:
+            raise InvalidInput(f"ReachedRung.epoch = {message.epoch} is not accepted: give {self.granted}, as granted")
+        if isinstance(message, ReturnedEarly) and message.epoch >= self.granted:
+            raise InvalidInput(f"ReturnedEarly.epoch = {message.epoch} is not accepted: give less than the {self.granted} granted")
+        if missing := self._metrics - message.values.keys():
+            raise InvalidInput(f"the trial's message without values of {sorted(missing)} is not accepted: give {sorted(self._metrics)}")
+        return replace(message, values={metric: float(message.values[metric]) for metric in self._metrics})

@@ -1,0 +1,92 @@
+"""All gates of a spec, judged by a report and by the rows that it is of."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from halving import Dataset, Store
+from resources.catalog import Catalog
+from resources.datasets.held_out_leaks import leaks_of
+from resources.datasets.known_snapshots import known_snapshot
+from resources.evaluation import predictions as stored
+from resources.registry.gates.against_champion import Groups, Pair, judge_improvement, judge_non_inferior, judge_slices_against
+from resources.registry.gates.figures import judge_bounds, judge_finite, judge_latency, judge_search_bounds, judge_size
+from resources.registry.gates.integration import judge_integration
+from resources.registry.gates.lineage import judge_lineage
+from resources.registry.gates.verdict import FAIL, PASS, Verdict
+from resources.sweep_spec import stored_spec
+from resources.sweep_spec.dataset import DatasetSource
+from resources.sweep_spec.gates import KINDS, Gate, Leakage
+
+
+def judge_gates(store: Store, catalog: Catalog, report: dict[str, Any], groups: Groups) -> list[Verdict]:
+    """The verdicts of a spec's gates, in the order of :data:`KINDS`; several gates of a kind have one each.
+
+    That the metrics are finite, and that the lineage is there, is asked of every winner, whichever gates its spec names.
+
+    Args:
+        report: all but ``gates``: the winner, the champion, and the digests of both's predictions.
+        groups: the rows of each slice, by their position in the test split.
+    """
+    spec, champion = stored_spec(report["spec"]), report["champion"]
+    theirs = champion and champion["predictions"]
+    pair = Pair(report, stored.read(store, report["predictions"]), stored.read(store, theirs) if theirs else None, groups)
+    found = [verdict for gate in spec.gates for verdict in _judged(gate, store, catalog, report, pair)]
+    if spec.bounds:
+        found.append(judge_search_bounds(report))
+    given = {gate.name for gate in spec.gates}
+    if "finite_metrics" not in given:
+        found.append(judge_finite(report))
+    if "lineage" not in given:
+        found.append(judge_lineage(store, report))
+    return sorted(found, key=lambda verdict: list(KINDS).index(verdict.name))
+
+
+def verdicts_in(report: Mapping[str, Any]) -> list[Verdict]:
+    """The verdicts that a report holds."""
+    return [Verdict(**given) for given in report["gates"]]
+
+
+def judged_again(store: Store, report: dict[str, Any]) -> list[Verdict]:
+    """A report's verdicts, with the lineage as it is now: a checkpoint may have been deleted since."""
+    return [judge_lineage(store, report) if verdict.name == "lineage" else verdict for verdict in verdicts_in(report)]
+
+
+def _judged(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], pair: Pair) -> list[Verdict]:
+    match gate.name:
+        case "finite_metrics":
+            return [judge_finite(report)]
+        case "lineage":
+            return [judge_lineage(store, report)]
+        case "leakage":
+            return [_judge_leakage(gate.chosen, store, catalog, report)]
+        case "bounds":
+            return [judge_bounds(gate.chosen, report, pair.ours)]
+        case "non_inferior":
+            return [judge_non_inferior(gate.chosen, pair)]
+        case "improvement":
+            return [judge_improvement(gate.chosen, pair)]
+        case "slices":
+            return [judge_slices_against(gate.chosen, pair)]
+        case "latency":
+            return judge_latency(gate.chosen, report)
+        case "size":
+            return judge_size(gate.chosen, report)
+        case _:
+            return [judge_integration(gate.chosen, store, report)]
+
+
+def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[str, Any]) -> Verdict:
+    """The test split has nothing in common with what was trained on."""
+    spec, snapshot = stored_spec(report["spec"]), known_snapshot(catalog, report["snapshot"]["digest"])
+    taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
+    checks = leaks_of(Dataset(store, snapshot.name, snapshot.digest), taken_by, gate.accept, held_out=report["split"])
+    wrong = [check for check in checks if not check.passed]
+    if not wrong:
+        return Verdict("leakage", PASS, "; ".join(check.reason for check in checks))
+    remedies = {
+        "leaked_features": "split by group (dataset.group), or leave copies out",
+        "leaked_groups": "split by group (dataset.group)",
+        "time_order": "split by time (dataset.split_times)",
+        "lone_predictor": "leave it out; if it is known when the model is used, accept it: gates: [{leakage: {accept: [COLUMN]}}]",
+    }
+    return Verdict("leakage", FAIL, "; ".join(f"{check.reason}: {remedies[check.name]}" for check in wrong))

@@ -1,0 +1,73 @@
+"""A model's story: its versions and its events; and versions found by what is said of them."""
+
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import NotFound
+from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, RegistryEventRow
+from resources.catalog.models import models_of, versions_of
+from resources.registry.client_versions import aliases_of
+from resources.registry.events import event_as_dict, events_of, what_happened
+from resources.registry.versions import as_dict
+
+
+def model_story(catalog: Catalog, model: str) -> dict[str, Any]:
+    """``model``, ``description``, ``tags``, ``aliases`` (versions by name), ``versions`` and ``events``, each oldest first; an event has
+    ``told`` too, which says it in words.
+
+    Raises:
+        NotFound: there is no such model.
+    """
+    with catalog.read() as session:
+        row = session.get(RegisteredModelRow, model)
+        if row is None:
+            known = ", ".join(one.name for one in models_of(session))
+            raise NotFound(f"no model {model!r}; there are {known or 'no models yet: run a sweep first'}")
+        versions = versions_of(session, model)
+        names = {one.number: one.version for one in versions}
+        return {
+            "model": model,
+            "description": row.description,
+            "tags": row.tags,
+            "aliases": {alias: names[number] for alias, number in aliases_of(session, row).items() if number in names},
+            "versions": [as_dict(session, one) for one in versions],
+            "events": [_told(event) for event in events_of(session, model)],
+        }
+
+
+def newest_events(session: Session, model: str, before: int | None, limit: int) -> tuple[list[dict[str, Any]], int | None]:
+    """A page of a model's events, oldest first, as :func:`model_story` has them.
+
+    Args:
+        before: the page ends before the event of this id; None: with the newest.
+        limit: how many events there may be.
+
+    Returns:
+        The events, and what to give as ``before`` for those that are older; None where there are none.
+    """
+    query = select(RegistryEventRow).where(RegistryEventRow.model == model).order_by(RegistryEventRow.id.desc()).limit(limit + 1)
+    rows = list(session.scalars(query if before is None else query.where(RegistryEventRow.id < before)))
+    shown = rows[:limit]
+    return [_told(row) for row in reversed(shown)], shown[-1].id if len(rows) > limit else None
+
+
+def _told(event: RegistryEventRow) -> dict[str, Any]:
+    return {**event_as_dict(event), "told": what_happened(event)}
+
+
+def search_versions(catalog: Catalog, text: str) -> list[dict[str, Any]]:
+    """Versions in whose names, descriptions, tags, aliases, stage, run or sweep all words of a text occur, in any case; newest last."""
+    words = text.lower().split()
+    with catalog.read() as session:
+        models = {row.name: row for row in models_of(session)}
+        return [as_dict(session, row) for row in versions_of(session) if _says(models[row.model], row, words)]
+
+
+def _says(model: RegisteredModelRow, row: ModelVersionRow, words: list[str]) -> bool:
+    aliases = [alias for alias, number in model.aliases.items() if number == row.number]
+    tags = [f"{key}={value}" for about in (model, row) for key, value in about.tags.items()]
+    said = (row.model, row.version, row.stage, row.run, row.sweep, row.framework, model.description, row.description, *aliases, *tags)
+    whole = "\n".join(part for part in said if part).lower()
+    return all(word in whole for word in words)

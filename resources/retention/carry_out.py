@@ -1,0 +1,259 @@
+"""A policy carried out on a store and its catalog: points, checkpoints, media, artifacts, blobs that nothing names, journals, leftovers.
+
+It may be killed anywhere and repeated, run beside trainings, promotions and another retention. First the catalog is told which trials'
+checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is marked, and at last blobs without a mark are deleted
+(:mod:`halving.maintenance.blob_collection`). Datasets are never deleted.
+"""
+
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import select
+
+from halving import InvalidInput, Store, StoreError
+from halving.maintenance.blob_collection import Marks, Owner, clock_of, delete_unmarked, find_unmarked
+from halving.maintenance.named_blobs import Record, named_by_runs
+from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
+from halving.maintenance.retention import PointDays, drop_points
+from halving.metrics.manifest import projects_of
+from halving.store.cold import check_is_of
+from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog.trial_key import trial_key
+from resources.retention.cold import KIND as MOVED
+from resources.retention.cold import move_to_cold
+from resources.retention.ended_trials import ALL, drop_checkpoints, why_it_stays
+from resources.retention.expired import Fate, expired
+from resources.retention.gone import Gone
+from resources.retention.journals import recover_old_journals
+from resources.retention.policy import Policy, ProjectPolicy
+from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
+from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
+from resources.retention.trash import empty_trash
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it, and why."""
+
+    gone: list[Gone]
+    policy: PolicyFile
+    protected: Mapping[Run, Reason]
+    dry_run: bool
+
+    @property
+    def bytes(self) -> int:
+        """Those that are deleted, or would be."""
+        return sum(gone.bytes for gone in self.gone if gone.kind != MOVED)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Those that have moved to the cold tier, or would."""
+        return sum(gone.bytes for gone in self.gone if gone.kind == MOVED)
+
+    def protected_by_reason(self) -> Counter[str]:
+        """How many runs are protected for each kind of reason."""
+        return Counter(reason.kind for reason in self.protected.values())
+
+
+_PROBE = "retention/clock"
+_POINTS = {"full": "points", "system": "system points", "rollup": "rollups"}
+
+
+def carry_out(
+    store: Store,
+    catalog: Catalog,
+    file: PolicyFile,
+    *,
+    project: str | None = None,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> Outcome:
+    """Delete what the policy does not keep, and move to the cold tier what it wants there.
+
+    Args:
+        project: only what is this project's (default: all, and what is nobody's).
+        dry_run: only say what would go; nothing is written.
+        now: the moment to count from (default: the earliest that the clocks say, of this machine, of the catalog and of the store, so
+            that a clock that is fast deletes nothing too early).
+
+    Raises:
+        InvalidInput: the store has reports of another catalog's sweeps, so what these reach is unknown; or it is an object store, for which
+            nobody has written a policy.
+        NotFound: a report's content is gone from the store.
+        StoreError: the store refused, or one of its colder places is not there or another store's.
+    """
+    if file.shipped and store.folder is None and not dry_run:
+        raise InvalidInput(
+            f"retention of {store.root} is not accepted: the store has no {NAME}, and the shipped default is for a laptop's disk; write "
+            f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; dry_run: true of the job)"
+        )
+    moment, kept, totals = now or _moment(store, catalog, dry_run=dry_run), protected(store, catalog), _Totals()
+    retention = _Retention(store, catalog, file.policy, kept, moment, dry_run)
+    how: Any = {"project": project, "dry_run": dry_run, "now": moment}
+    removed = empty_trash(store, catalog, file.policy, **how)  # first: what these runs named goes with the rest
+    for each in [project] if project else projects_of(store):
+        for drop in drop_points(store, each, _point_days(file.policy.of(each)), protected=kept.runs, now=moment, dry_run=dry_run):
+            totals.add(drop.project, _POINTS[drop.what], drop.bytes)
+    for owner, size in retention.collect(project):
+        totals.add(*owner, size)
+    for orphan in find_orphan_files(store, kept.runs.keys(), moment, project):
+        totals.add(orphan.project, "leftover files", orphan.bytes)
+        if not dry_run:
+            delete_orphan_file(store, orphan, moment)
+    for name in [project] if project else _projects(store):
+        for size in recover_old_journals(store, name, file.policy.of(name).journals.days, moment, dry_run=dry_run):
+            totals.add(name, "journals", size)
+    moved = move_to_cold(store, catalog, file.policy, **how)  # at last: what has gone need not move
+    return Outcome(sorted([*removed, *totals.gone(), *moved]), file, kept.runs, dry_run)
+
+
+def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: str) -> dict[str, Any]:
+    """What becomes of one run, and why: ``run``, ``project``, ``reason`` (null: nothing speaks for it), and its records that the policy is
+    about, each with its ``name``, its ``kind`` and its ``state``: what it names ``stays`` or has ``expired``.
+
+    Raises:
+        InvalidInput, NotFound, StoreError: as :func:`carry_out`.
+    """
+    kept = protected(store, catalog)
+    retention = _Retention(store, catalog, policy, kept, _moment(store, catalog, dry_run=True), dry_run=True)
+    runs = [*named_by_runs(store, project, remember=False)]
+    gone = retention.expired_of(project, runs).get(run, {})
+    protecting = kept.runs.get((project, run))
+    rerun = _trained_again(project, runs)
+    reason = protecting.sentence if protecting else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, rerun)
+    records = [record for name, found in runs if name == run for record in found if "/" in record.name]
+    rows = [
+        {"name": record.name, "kind": record.name.partition("/")[0], "state": "expired" if record in gone else "stays"}
+        for record in records
+    ]
+    return {"run": run, "project": project, "reason": reason, "records": rows}
+
+
+def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
+    """Now, by the slowest of the clocks at hand; the store's is asked by writing a file, which a dry run does not."""
+    clocks = [datetime.now(UTC).timestamp(), catalog.now()]
+    if not dry_run:
+        with contextlib.suppress(StoreError):  # what is deleted tells its fault
+            clocks += [told] if (told := clock_of(store, _PROBE)) else []
+    return datetime.fromtimestamp(min(clocks), UTC)
+
+
+class _Retention:
+    """One collection of blobs."""
+
+    def __init__(self, store: Store, catalog: Catalog, policy: Policy, kept: Protected, now: datetime, dry_run: bool) -> None:
+        self._store, self._catalog, self._policy, self._kept, self._now, self._dry_run = store, catalog, policy, kept, now, dry_run
+        self._marks = Marks()
+        self._manifests: set[bytes] = set()  # that expired records of sharded checkpoints name; the catalog may keep them
+        self._dropped: dict[tuple[str, int], str] = {}
+
+    def collect(self, project: str | None) -> Iterator[tuple[tuple[str, str], int]]:
+        """Project, kind and bytes of each blob that goes.
+
+        Raises:
+            StoreError: a colder place is not there, or another store's.
+        """
+        colder = self._store.colder_places
+        for place in colder:
+            check_is_of(self._store, place)
+        for each in _projects(self._store):
+            runs = list(named_by_runs(self._store, each, remember=not self._dry_run))
+            if project in (None, each):
+                self._mark_expired(each, runs)
+            else:
+                for _, records in runs:
+                    self._keep(records)
+        self._keep_named_by_catalog()
+        self._marks.keep_parts(self._store)
+        before = (self._now - timedelta(days=self._policy.grace_days)).timestamp()
+        for place in (self._store, *colder):
+            blobs = [blob for blob in find_unmarked(place, self._marks, before) if project in (None, blob.owner.project)]
+            for blob in blobs if self._dry_run else delete_unmarked(place, blobs, before):
+                yield (blob.owner.project, blob.owner.kind), blob.bytes
+
+    def _mark_expired(self, project: str, runs: list[tuple[str, list[Record]]]) -> None:
+        expired_records = self.expired_of(project, runs)
+        for run, records in runs:
+            gone = expired_records[run]
+            self._keep(record for record in records if record not in gone)
+            for record, kind in gone.items():
+                self._marks.expire(record.digests, Owner(project, kind, record.sharded))
+                if record.sharded:
+                    self._manifests.update(record.digests)
+
+    def expired_of(self, project: str, runs: list[tuple[str, list[Record]]]) -> dict[str, dict[Record, str]]:
+        """By run, the records that have expired, with their kinds. What goes of trials' checkpoints is decided first, and written down."""
+        policy, rerun = self._policy.of(project), _trained_again(project, runs)
+        given: Any = {"rerun": rerun, "now": self._now, "dry_run": self._dry_run}
+        self._dropped |= drop_checkpoints(self._store, self._catalog, project, policy.checkpoints, **given)
+        fate = self._fates(project, rerun)
+        return {run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in runs}
+
+    def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
+        """What is known of a project's runs, by their ids; ``rerun`` are those that are being trained again."""
+        columns = TrialRow.sweep, TrialRow.number, TrialRow.checkpoints_left, SweepRow.finished_at
+        query = select(*columns).join(SweepRow, SweepRow.id == TrialRow.sweep).where(in_project(project))
+        with self._catalog.read() as session:
+            trials = {
+                trial_key(sweep, number): (self._dropped.get((sweep, number), left or ALL), ended.timestamp() if ended else None)
+                for sweep, number, left, ended in session.execute(query)
+            }
+
+        def fate(run: str) -> Fate:
+            left, ended = trials.get(run, (None, None))
+            key = project, run
+            whole = key in self._kept.sources or run in rerun
+            return Fate(left, ended, whole, key in self._kept.runs, key in self._kept.registered)
+
+        return fate
+
+    def _keep(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._marks.keep(record.digests, sharded=record.sharded)
+
+    def _keep_named_by_catalog(self) -> None:
+        going = {trial for trial, left in self._dropped.items() if left == NONE}
+        with self._catalog.read() as session:
+            for digest in trial_checkpoints(session, going):
+                value = _bytes_of(digest)
+                self._marks.keep([value], sharded=value in self._manifests)
+        # Of these nobody knows whether they are manifests.
+        self._marks.keep([_bytes_of(digest) for digest in self._kept.blobs], sharded=True)
+
+
+@dataclass
+class _Totals:
+    _counts: dict[tuple[str, str], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+
+    def add(self, project: str, kind: str, size: int) -> None:
+        found = self._counts[project, kind]
+        found[0] += 1
+        found[1] += size
+
+    def gone(self) -> list[Gone]:
+        return [Gone(*key, *found) for key, found in sorted(self._counts.items())]
+
+
+def _bytes_of(digest: str) -> bytes:
+    return bytes.fromhex(digest.removeprefix("sha256:"))
+
+
+def _projects(store: Store) -> list[str]:
+    return [name.removeprefix("project=") for name in store.names("runs") if name.startswith("project=")]
+
+
+def _trained_again(project: str, runs: list[tuple[str, list[Record]]]) -> set[str]:
+    """The runs of a project that others, which have not ended, are reruns of."""
+    found = set()
+    for _, records in runs:
+        if not any(record.name.startswith("end-") for record in records):
+            found |= {record.rerun_of.partition("/")[2] for record in records if record.rerun_of.partition("/")[0] == project}
+    return found
+
+
+def _point_days(policy: ProjectPolicy) -> PointDays:
+    return PointDays(policy.points.full.days, policy.points.system.days, policy.points.rollup.days)

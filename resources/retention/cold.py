@@ -1,0 +1,130 @@
+"""The cold tier: blobs of runs that ended long ago go to another root, or to another storage class of the same bucket.
+
+What moves are blobs: checkpoints, artifacts and media, which are nearly all of a store's bytes. Records, points and rollups stay: they are
+read by name, in parts and by SQL, and are small. A blob moves when every run that names it is old enough and is not protected (a champion,
+a staging version, a report's winner, an open sweep), and neither the registry nor a report names it. It is read all the same, slower
+(:mod:`halving.store.cold`). A change of the policy brings nothing back by itself; what is put again is in its first place again.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from halving.maintenance.cold_tier import Movable, find_movable, move_blobs
+from halving.maintenance.named_blobs import Record, digests_in, named_by_runs
+from halving.query.runs import projects
+from halving.store.cold import add_cold_root
+from halving.store.store import Store, blob_name
+from resources.catalog import Catalog
+from resources.retention.gone import Gone
+from resources.retention.policy import Policy
+from resources.retention.protection import protected
+from resources.retention.storage_class import check_storage_class, tag_blobs
+
+KIND = "blobs moved to the cold tier"
+_AMENDED = "amend-"
+
+
+@dataclass
+class Chosen:
+    """Digests of 32 bytes: those that may move, with the project whose they are, and those that stay."""
+
+    cold: dict[bytes, str] = field(default_factory=dict)
+    warm: set[bytes] = field(default_factory=set)
+    manifests: set[bytes] = field(default_factory=set)
+
+    def add(self, project: str, records: list[Record], *, is_cold: bool) -> None:
+        """What a run names."""
+        for record in records:
+            if is_cold:
+                self.cold.update((digest, self.cold.get(digest, project)) for digest in record.digests)
+            else:
+                self.warm.update(record.digests)
+            if record.sharded:
+                self.manifests.update(record.digests)
+
+    def add_parts(self, store: Store) -> None:
+        """What the manifests of sharded checkpoints name goes where they go; parts of one that stays stay."""
+        for manifest in self.manifests:
+            name = blob_name(f"sha256:{manifest.hex()}")
+            if not store.exists(name):
+                continue  # retention has deleted it
+            parts = digests_in(store.read(name))
+            if manifest in self.warm:
+                self.warm.update(parts)
+            else:
+                self.cold.update((part, self.cold.get(part, self.cold[manifest])) for part in parts)
+
+    def of(self, project: str) -> set[bytes]:
+        """What of a project moves."""
+        return {digest for digest, owner in self.cold.items() if owner == project and digest not in self.warm}
+
+
+def move_to_cold(
+    store: Store,
+    catalog: Catalog,
+    policy: Policy,
+    *,
+    project: str | None = None,
+    dry_run: bool = False,
+    now: datetime | None = None,
+) -> list[Gone]:
+    """Move what is old enough, by the policy of each project. May be killed anywhere and repeated, and done by several at once.
+
+    Args:
+        project: only what is its alone (default: all).
+        dry_run: only count what would move.
+        now: the moment to count from.
+
+    Returns:
+        Of each project how many blobs moved, and their bytes.
+
+    Raises:
+        InvalidInput: the cold tier's root is not accepted, or the store has no storage classes.
+        StoreError: one of both places refused, or a blob is damaged; nothing is lost.
+    """
+    moment, given = now or datetime.now(UTC), policy.cold
+    if given.root is None and given.storage_class is None:
+        return []
+    if given.storage_class is not None:
+        check_storage_class(store)
+    days = {name: policy.of(name).cold.days for name in projects(store)}
+    if all(limit is None for limit in days.values()):
+        return []
+    chosen = choose(store, catalog, days, moment)
+    gone = []
+    for name, limit in sorted(days.items()):
+        if limit is None or project not in (None, name):
+            continue
+        before = (moment - timedelta(days=limit)).timestamp()
+        found = list(find_movable(store, chosen.of(name), before))
+        moved: Iterable[Movable] = found
+        if given.root is not None and found and not dry_run:
+            moved = list(move_blobs(store, add_cold_root(store, given.root), found, before))
+        elif given.storage_class is not None:
+            moved = list(tag_blobs(store, found, given.storage_class, dry_run=dry_run))
+        sizes = [blob.bytes for blob in moved]
+        if sizes:
+            gone.append(Gone(name, KIND, len(sizes), sum(sizes)))
+    return gone
+
+
+def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: datetime) -> Chosen:
+    """Which blobs may move: what the records of old runs name, and nothing else.
+
+    Args:
+        days: of each project, after a run's end; None: never.
+    """
+    kept, chosen = protected(store, catalog), Chosen()
+    for project, limit in days.items():
+        for run, records in named_by_runs(store, project, remember=False):
+            is_cold = limit is not None and _is_old(records, now - timedelta(days=limit)) and (project, run) not in kept.runs
+            chosen.add(project, records, is_cold=is_cold)
+    chosen.warm.update(bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept.blobs)
+    chosen.add_parts(store)
+    return chosen
+
+
+def _is_old(records: list[Record], before: datetime) -> bool:
+    """Whether nothing was recorded since then; that somebody tagged or archived the run does not count."""
+    return all(record.written < before.timestamp() for record in records if not record.name.startswith(_AMENDED))

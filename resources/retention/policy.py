@@ -1,0 +1,152 @@
+"""The policy of what is kept for how long: the model of ``retention.yaml``, checked. Pure.
+
+A policy says all: what it does not name is kept for ever. ``projects`` has what is otherwise in some projects, field by field.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import Name, Strict
+from resources.sweep_spec.parsing import problems_of_model
+
+READ_AT_ONCE = ("STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR")
+"""The classes of S3 whose objects are read as others are."""
+
+SHORTEST_GRACE = 2.0  # days; twice halving.store.store.REFRESH_SECONDS
+
+
+def _days(value: float | None) -> float | None:
+    if value is not None and value < 0:
+        raise ValueError("give a number of days from 0 on, or leave it out to keep it for ever")
+    return value
+
+
+Days = Annotated[float | None, AfterValidator(_days)]
+"""Days for which something is kept; None is for ever."""
+
+
+class Kept(Strict):
+    """How long one kind of data is kept."""
+
+    days: Days = Field(default=None, description="Days to keep it (default: for ever).")
+
+
+class Points(Strict):
+    """Metric points, since they were logged last. Of a run that is protected all stay."""
+
+    full: Kept = Field(default=Kept(), description="Full resolution; rollups stay.")
+    system: Kept = Field(default=Kept(), description="Full resolution of system metrics; at most as long as full.")
+    rollup: Kept = Field(default=Kept(), description="Rollups; at least as long as full.")
+
+
+class Checkpoints(Strict):
+    """Checkpoints of trials of sweeps that have ended, and superseded ones of other runs.
+
+    What is always kept: the newest checkpoint of a run that is no trial, and what :mod:`resources.retention.protection` names.
+    """
+
+    top_k: int = Field(default=3, ge=0, description="How many of the best trials of a sweep keep their newest and best checkpoint.")
+    days: Days = Field(
+        default=None, description="Days after a sweep's end to keep the other ones, also each trial's last (default: for ever)."
+    )
+
+
+class ColdDays(Strict):
+    """From when on data lies in the cold tier."""
+
+    days: Days = Field(default=None, description="Days after a run's end from which on its data lies there (default: never).")
+
+
+class Cold(ColdDays):
+    """The cold tier: another root, or another storage class of the same bucket; readable all the same, slower."""
+
+    root: str | None = Field(default=None, min_length=1, description="Another store's root: a folder, or s3://bucket/prefix.")
+    storage_class: str | None = Field(
+        default=None, min_length=1, description="Of S3, for example GLACIER_IR; set by a tag and lifecycle rules."
+    )
+
+
+class ProjectPolicy(Strict):
+    """What is kept of a project's runs; days count from a run's end, or where it is a trial from its sweep's."""
+
+    points: Points = Field(default=Points(), description="Metric points.")
+    checkpoints: Checkpoints = Field(default=Checkpoints(), description="Checkpoints.")
+    media: Kept = Field(default=Kept(), description="Images, texts and other media that runs logged.")
+    artifacts: Kept = Field(default=Kept(), description="Files that runs logged; never those of a model's version.")
+    journals: Kept = Field(default=Kept(), description="Journals of killed processes on this machine; they go into the store, not away.")
+    trash: Kept = Field(default=Kept(), description="Deleted runs, which can be restored until then.")
+    cold: ColdDays = Field(default=ColdDays(), description="The cold tier.")
+    dagster: Kept = Field(default=Kept(), description="Dagster's events, runs and partitions, after the sweep's end.")
+
+
+class Policy(ProjectPolicy):
+    """A whole policy, as in the file."""
+
+    automatic: bool = Field(default=False, description="Carry it out after `halving sweep`, at most once a day; on a machine's own disk.")
+    grace_days: float = Field(
+        default=7.0,
+        ge=SHORTEST_GRACE,
+        description="Days after a blob was last put in which it stays, though nothing names it: a run may be about to record it.",
+    )
+    cold: Cold = Field(default=Cold(), description="The cold tier.")
+    projects: dict[Name, ProjectPolicy] = Field(default={}, description="What is otherwise in some projects, by their names.")
+
+    def of(self, project: str) -> ProjectPolicy:
+        """What is kept in a project: the policy, with what ``projects`` says otherwise."""
+        own = self.projects[project].model_dump(exclude_unset=True) if project in self.projects else {}
+        common = self.model_dump(exclude_unset=True, include={*ProjectPolicy.model_fields}, exclude={"cold": {"root", "storage_class"}})
+        return ProjectPolicy.model_validate(_merged(common, own))
+
+
+def parse_policy(data: Any, source: str) -> Policy:
+    """Check a policy and fill in its defaults.
+
+    Args:
+        data: as read from YAML; None, an empty file, keeps everything for ever.
+        source: the file, for a message.
+
+    Raises:
+        InvalidInput: naming every wrong field by its path, the value given and what is accepted.
+    """
+    try:
+        policy = Policy.model_validate({} if data is None else data)
+    except ValidationError as error:
+        raise _refusal(source, problems_of_model(error, Policy)) from None
+    problems = _contradictions(policy, policy.cold)
+    for project in policy.projects:
+        problems += [f"projects.{project}.{problem}" for problem in _contradictions(policy.of(project), policy.cold)]
+    if policy.cold.storage_class is not None and policy.cold.storage_class not in READ_AT_ONCE:
+        problems.append(
+            f"cold.storage_class = {policy.cold.storage_class!r} is not accepted: give one of {', '.join(READ_AT_ONCE)}, which are read at "
+            "once; of others an object must be restored first, for hours"
+        )
+    if policy.cold.root is not None and policy.cold.storage_class is not None:
+        problems.append("cold.root is not accepted beside cold.storage_class: give one of them")
+    if problems:
+        raise _refusal(source, problems)
+    return policy
+
+
+def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
+    problems = []
+    full, system, rollup = policy.points.full.days, policy.points.system.days, policy.points.rollup.days
+    if full is not None and system is not None and system > full:
+        problems.append(f"points.system.days = {system:g} is not accepted: give at most points.full.days, which is {full:g}")
+    if rollup is not None and (full is None or rollup < full):
+        named = "which is for ever" if full is None else f"which is {full:g}"
+        problems.append(f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at least, {named}")
+    if policy.cold.days is not None and cold.root is None and cold.storage_class is None:
+        problems.append(f"cold.days = {policy.cold.days:g} is not accepted without a place: give cold.root or cold.storage_class")
+    return problems
+
+
+def _merged(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The fields of both, at any depth; where both have one, the second's."""
+    both = {name: _merged(common[name], own[name]) for name in common.keys() & own.keys() if isinstance(common[name], dict)}
+    return {**common, **own, **both}
+
+
+def _refusal(source: str, problems: list[str]) -> InvalidInput:
+    return InvalidInput(f"the retention policy {source} is not accepted:\n" + "\n".join(f"  - {problem}" for problem in problems))

@@ -1,0 +1,52 @@
+"""Another storage class of the same bucket: objects get a tag, by which lifecycle rules (``deploy/s3-lifecycle.json``) move them.
+
+A policy accepts only classes that are read at once. An object that is put again has no tag, and is of the first class again.
+"""
+
+from collections.abc import Collection, Iterator
+
+from halving.errors import InvalidInput, StoreError
+from halving.maintenance.cold_tier import Movable
+from halving.store.cold import BLOBS
+from halving.store.store import Store, blob_name
+from resources.s3_client import s3_client
+
+TAG = "halving-storage-class"
+_FIRST = "STANDARD"
+
+
+def check_storage_class(store: Store) -> None:
+    """Refuse a storage class for a store that has none.
+
+    Raises:
+        InvalidInput: it is not on S3.
+    """
+    if not store.root.startswith("s3://"):
+        raise InvalidInput(f"cold.storage_class is not accepted for the store {store.root}, which is not on S3: give cold.root")
+
+
+def tag_blobs(store: Store, blobs: Collection[Movable], storage_class: str, *, dry_run: bool = False) -> Iterator[Movable]:
+    """Tag blobs that are of the first class still; gives those. Tagging one again, until the rules have moved it, changes nothing.
+
+    Raises:
+        StoreError: the store refused.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    wanted = {blob_name(blob.digest): blob for blob in blobs}
+    if not wanted:
+        return
+    client, (bucket, _, prefix) = s3_client(store), store.path("").partition("/")
+    try:
+        for folder in sorted({name.removeprefix(BLOBS)[:2] for name in wanted}):
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}{BLOBS}{folder}/")
+            for found in (found for page in pages for found in page.get("Contents", ())):
+                blob = wanted.get(found["Key"].removeprefix(prefix))
+                if blob is None or found.get("StorageClass", _FIRST) != _FIRST:
+                    continue
+                if not dry_run:
+                    tags = {"TagSet": [{"Key": TAG, "Value": storage_class}]}
+                    client.put_object_tagging(Bucket=bucket, Key=found["Key"], Tagging=tags)
+                yield blob
+    except (BotoCoreError, ClientError) as error:
+        raise StoreError(f"cannot tag objects of {store.root.partition('?')[0]}: {error}") from error

@@ -1,0 +1,72 @@
+"""The lease to form a gang, in the catalog: one gang of all sweeps has it at a time (:mod:`resources.scheduling.forming_line`)."""
+
+import time
+from dataclasses import asdict
+
+from sqlalchemy import delete, select
+
+from resources.catalog import Catalog, FormingGangRow
+from resources.catalog.retry import retry_transient
+from resources.scheduling.forming_line import PATIENCE_SECONDS, Place, renewed
+
+_LOOK_SECONDS = 1.0  # between two looks at the line
+_RETRY_SECONDS = 5.0  # the database is asked again, before the gang stays as it was
+
+
+class FormingLease:
+    """One gang's way through the line.
+
+    Args:
+        catalog: which all gangs share.
+        gang: its attempt's name, as no other has it.
+        patience: seconds for which it keeps the turn though others wait.
+    """
+
+    def __init__(self, catalog: Catalog, gang: str, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._catalog, self._gang, self._patience = catalog, gang, patience
+        self._looked = float("-inf")
+        self._forms = self._in_line = False
+
+    def take(self) -> bool:
+        """Whether the gang has the turn to form now; to be asked every few seconds until :meth:`give`.
+
+        Once it gives False after True, another gang may form: what this one has been given has to go.
+
+        Raises:
+            sqlalchemy.exc.DBAPIError: the database is unavailable; the gang stays as it was.
+        """
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._in_line = True  # perhaps, even where the answer is lost
+            self._forms = retry_transient(self._renew, _RETRY_SECONDS)
+            self._looked = time.monotonic()
+        return self._forms
+
+    def give(self) -> None:
+        """Leave the line: the gang is placed, or over.
+
+        Raises:
+            sqlalchemy.exc.DBAPIError: the database is unavailable; then its place expires.
+        """
+        self._forms, self._looked = False, float("-inf")
+        if self._in_line:
+            retry_transient(self._leave, _RETRY_SECONDS)
+            self._in_line = False
+
+    def is_wanted(self) -> bool:
+        """Whether another gang is in the line, forming or waiting."""
+        now = self._catalog.now()
+        others = select(FormingGangRow.gang).where(FormingGangRow.gang != self._gang, FormingGangRow.until > now).limit(1)
+        return bool(self._catalog.at_once(others, {}))
+
+    def _renew(self) -> bool:
+        with self._catalog.write(exclusive=True) as session:
+            now = self._catalog.now()
+            session.execute(delete(FormingGangRow).where(FormingGangRow.until <= now))
+            rows = session.scalars(select(FormingGangRow))
+            own = renewed((Place(row.gang, row.since, row.forms_since, row.until) for row in rows), self._gang, now, self._patience)
+            session.merge(FormingGangRow(**asdict(own)))
+            return own.forms
+
+    def _leave(self) -> None:
+        with self._catalog.write() as session:
+            session.execute(delete(FormingGangRow).where(FormingGangRow.gang == self._gang))

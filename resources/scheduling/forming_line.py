@@ -1,0 +1,54 @@
+"""Whose turn it is to form a gang: pure. One gang forms at a time, the others wait in a line and hold nothing.
+
+A gang whose pods are placed one by one holds what it has while it waits for the rest. Two gangs of three GPUs that do so on four GPUs
+wait for each other forever. So a gang creates pods only while it has the turn; once all its pods have a node it needs the turn no more.
+A gang that cannot be placed keeps the turn while nobody else wants it (a cluster may be adding a node for it). When others wait it
+gives the turn on after a while, without its pods, and goes to the end of the line.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+LEASE_SECONDS = 15.0
+"""How long a gang has its place in the line without renewing it: then its worker is lost, and whoever is next may form."""
+PATIENCE_SECONDS = 120.0
+"""How long a gang may try to form while others wait."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A gang's place in the line. Times are in seconds since the epoch, by the database's clock.
+
+    Attributes:
+        gang: its attempt's name.
+        since: when it came to the line, or was sent to its end.
+        forms_since: since when it has the turn; None while it waits.
+        until: when its worker is lost unless it renews this.
+    """
+
+    gang: str
+    since: float
+    forms_since: float | None
+    until: float
+
+    @property
+    def forms(self) -> bool:
+        return self.forms_since is not None
+
+
+def renewed(line: Iterable[Place], gang: str, now: float, patience: float = PATIENCE_SECONDS) -> Place:
+    """A gang's place from now on: it has the turn, waits, or has just lost the turn and is at the end of the line.
+
+    Args:
+        line: all places, that of the gang as well if it has one; those that have expired do not count.
+        gang: which wants to form.
+        now: seconds since the epoch.
+        patience: seconds for which it keeps the turn though others wait.
+    """
+    living = {place.gang: place for place in line if place.until > now}
+    own = replace(living.pop(gang, Place(gang, now, None, now)), until=now + LEASE_SECONDS)
+    others = list(living.values())
+    if own.forms_since is not None:
+        return replace(own, since=now, forms_since=None) if others and now - own.forms_since >= patience else own
+    is_first = all((own.since, own.gang) < (other.since, other.gang) for other in others)
+    return replace(own, forms_since=now) if is_first and not any(other.forms for other in others) else own

@@ -1,0 +1,229 @@
+"""Sweeps and their project's hours of GPUs: what one is expected to take, and a pause while the project has none left."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput
+from resources.catalog import Catalog, RungResultRow, SweepRow, statements
+from resources.scheduling.sweeps import OPEN
+from resources.search.rules import max_trials, rules_of
+from resources.search.state import Control, Halving
+from resources.sweep_spec import SweepSpec, stored_spec
+from resources.tenancy.gpu_hours import GpuHours, gpu_hours_of, gpu_hours_of_sweep
+from resources.tenancy.projects import names_of
+
+LOOK_SECONDS = 15.0
+"""Between two looks at what a project has left, by whichever of a sweep's processes comes first."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a sweep is expected to take.
+
+    Attributes:
+        gpu_hours: None where nothing is known of how long an epoch takes.
+        how: how that was worked out, for people.
+    """
+
+    gpu_hours: float | None
+    how: str
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a sweep is expected to take of what its project has.
+
+    Attributes:
+        project: as it is called now; as the spec has it where no GPU is asked for or there is no catalog.
+        quota: the project's hours of this month; None where they are not limited, or where the sweep asks for none.
+        others: GPU-hours that the project's unfinished sweeps are still expected to take, another one of the same spec among them.
+    """
+
+    project: str
+    estimate: Estimate
+    quota: GpuHours | None = None
+    others: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """``project``, ``expected``, ``how``, and the month's ``quota``, what is ``left`` of it and what ``others`` of it are expected to
+        take, all None where there is no quota."""
+        quota, left, others = (self.quota.quota, self.quota.left, self.others) if self.quota else (None, None, None)
+        of_sweep = {"project": self.project, "expected": self.estimate.gpu_hours, "how": self.estimate.how}
+        return {**of_sweep, "quota": quota, "left": left, "others": others}
+
+    def __str__(self) -> str:
+        hours, how = self.estimate.gpu_hours, self.estimate.how
+        about = f"project {self.project}: {'unknown' if hours is None else f'about {hours:.4g}' if hours else 'no'} GPU-hours ({how})"
+        return f"{about}; it has {self._left(self.quota)}" if self.quota else about
+
+    def refusal(self, spec: SweepSpec) -> str | None:
+        """Why a launch of the spec is refused; None where there is enough."""
+        quota, expected = self.quota, self.estimate.gpu_hours
+        if quota is None:
+            return None
+        left = f"project {self.project} has {self._left(quota)}"
+        if quota.spent:
+            return f"resources.gpus = {spec.resources.gpus} is not accepted: {left}; {quota.remedy()}"
+        if expected is None or expected <= quota.left - self.others:
+            return None
+        return (
+            f"max_trials = {max_trials(spec)} is not accepted: the sweep would take about {expected:.4g} GPU-hours "
+            f"({self.estimate.how}), and {left}: give fewer trials, epochs or GPUs; {quota.remedy()}"
+        )
+
+    def _left(self, quota: GpuHours) -> str:
+        left = f"{quota.left:.4g} of its {quota.quota:g} GPU-hours left this month"
+        return left + (f", of which its unfinished sweeps are expected to take {self.others:.4g}" if self.others else "")
+
+
+def gpu_epochs(spec: SweepSpec, trials: int | None = None) -> float:
+    """Epochs times GPUs that a sweep of so many trials (default: of as many as its spec says) is expected to train.
+
+    With halving by η one trial in η^k gets beyond rung k (what is expected of a large search; a small one promotes a little less). The
+    median rule is taken to stop nothing, so that the estimate is at most too high. An audit and the final training are in it.
+    """
+    rules = rules_of(spec)
+    factor = rules.early_stopping.reduction_factor if isinstance(rules.early_stopping, Halving) else 1
+    epochs = 0.0
+    for bracket, started in Counter(map(rules.bracket, range(trials or max_trials(spec)))).items():
+        before = 0
+        for rung, budget in enumerate(rules.ladders[bracket]):
+            share = factor**-rung
+            share += rules.audit * (1 - share)
+            epochs += started * share * (budget - before) * spec.resources.at(budget).all_gpus
+            before = budget
+    if rules.final:
+        epochs += rules.final.seeds * rules.final.epochs * spec.resources.at(rules.final.epochs).all_gpus
+    return epochs
+
+
+def estimate_of(session: Session, spec: SweepSpec, trials: int | None = None) -> Estimate:
+    """What a sweep is expected to take, by how long an epoch took in the newest sweep of the same name that has results.
+
+    Args:
+        trials: how many it may start, where that is not what its spec says.
+    """
+    epochs = gpu_epochs(spec, trials)
+    if not epochs:
+        return _without_results(spec)
+    reached = select(RungResultRow.sweep).where(RungResultRow.sweep == SweepRow.id, RungResultRow.value.is_not(None)).exists()
+    earlier = session.scalar(select(SweepRow.id).where(SweepRow.name == spec.name, reached).order_by(SweepRow.created_at.desc()).limit(1))
+    if earlier is None:
+        return _without_results(spec)
+    of_trial = (
+        select(func.sum(RungResultRow.seconds).label("seconds"), func.max(RungResultRow.epochs).label("epochs"))
+        .where(RungResultRow.sweep == earlier, RungResultRow.value.is_not(None))
+        .group_by(RungResultRow.trial)
+        .subquery()
+    )
+    seconds, trained = session.execute(select(func.sum(of_trial.c.seconds), func.sum(of_trial.c.epochs))).one()
+    an_epoch = seconds / max(1, trained)
+    return Estimate(
+        an_epoch * epochs / 3600,
+        f"{epochs:.4g} epochs times GPUs, as early stopping leaves them, at {an_epoch:.3g} s an epoch as in {earlier}",
+    )
+
+
+def expected_of_open(session: Session, projects: Iterable[str], now: float) -> float:
+    """The GPU-hours that the unfinished sweeps of projects are still expected to take; of which nothing is known, none."""
+    chosen = select(SweepRow).where(SweepRow.project.in_(list(projects)), SweepRow.status.in_(OPEN), SweepRow.control != Control.STOP)
+    expected = 0.0
+    for row in session.scalars(chosen):
+        try:
+            spec = stored_spec(row.spec)
+        except InvalidInput:  # another version's: that sweep cannot go on, and is no reason to refuse this one
+            continue
+        hours = estimate_of(session, spec, row.max_trials).gpu_hours
+        if hours:
+            expected += max(0.0, hours - gpu_hours_of_sweep(session, row.id, now))
+    return expected
+
+
+def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, anew: bool = False) -> Forecast:
+    """Check that a sweep fits into what its project has left of its GPU-hours this month beside the project's unfinished sweeps; give
+    what it is expected to take.
+
+    One that goes on (the same spec has an unfinished sweep) is not refused: it is paused when there are none left.
+
+    Args:
+        catalog: None where there is none yet: nothing is known then, and nothing limited.
+        anew: what is asked for opens another sweep in any case, also beside an unfinished one of the same spec.
+
+    Raises:
+        InvalidInput: it would take more than there is, or nothing is left.
+    """
+    if catalog is None or not spec.resources.largest.gpus:
+        return Forecast(spec.project, _without_results(spec))
+    with catalog.read() as session:
+        estimate, now = estimate_of(session, spec), catalog.now()
+        quota = gpu_hours_of(session, spec.project, now)
+        if quota is None:
+            return Forecast(names_of(session, spec.project)[0], estimate)
+        goes_on = select(SweepRow.id).where(SweepRow.spec_digest == spec.digest, SweepRow.status.in_(OPEN)).limit(1)
+        refusable = anew or session.scalar(goes_on) is None
+        forecast = Forecast(quota.project, estimate, quota, expected_of_open(session, quota.projects, now))
+    if refusable and (reason := forecast.refusal(spec)):
+        raise InvalidInput(reason)
+    return forecast
+
+
+def _without_results(spec: SweepSpec) -> Estimate:
+    if not spec.resources.largest.gpus:
+        return Estimate(0.0, "it asks for no GPU")
+    return Estimate(None, f"no sweep {spec.name!r} has a result yet, so nobody knows how long an epoch takes")
+
+
+class GpuHoursWatch:
+    """Pauses a sweep while its project has no hours left, and lets it go on by itself when the quota is raised or a month begins.
+
+    The user's ``control`` stays as it is. A sweep that was paused goes on only with another quota or in another month: what its trials
+    are found to have used once they have ended may be a little less than what was expected while they ran.
+    """
+
+    def __init__(self, catalog: Catalog, sweep: str, spec: SweepSpec) -> None:
+        self._catalog, self._sweep = catalog, sweep
+        self._project, self._needed = spec.project, spec.resources.largest.gpus > 0
+        self._not_before = float("-inf")  # by this process's clock
+
+    def look_if_due(self, looked_at: float | None = None) -> None:
+        """Look, unless one of the sweep's processes has just done so; nothing is raised where the database is unavailable.
+
+        Args:
+            looked_at: when one did, in seconds since the epoch, where the caller has just read that.
+        """
+        if not self._needed or time.monotonic() < self._not_before:
+            return
+        self._not_before = time.monotonic() + LOOK_SECONDS / 3
+        try:
+            if looked_at is None or looked_at < self._catalog.now() - LOOK_SECONDS:
+                self._take_turn()
+        except DBAPIError as error:
+            _log.warning("could not look how many GPU-hours sweep %s has left: %s", self._sweep, error)
+
+    def look(self) -> str | None:
+        """Pause the sweep, or let it go on; give why it is paused, None where it is not."""
+        with self._catalog.read() as session:
+            hours = gpu_hours_of(session, self._project, self._catalog.now())
+            paused = session.scalar(select(SweepRow.out_of_gpu_hours).where(SweepRow.id == self._sweep))
+        reason = hours.why_paused() if hours and (hours.spent or hours.why_paused() == paused) else None
+        if reason != paused:
+            with self._catalog.write() as session:
+                self._catalog.sweep(session, self._sweep, lock=True).out_of_gpu_hours = reason
+            _log.warning("sweep %s %s", self._sweep, f"is paused: {reason}" if reason else "goes on: its project has GPU-hours again")
+        return reason
+
+    def _take_turn(self) -> None:
+        now = self._catalog.now()
+        of = {"of_sweep": self._sweep, "now": now, "before": now - LOOK_SECONDS}
+        if self._catalog.at_once(statements.TURN_TO_LOOK_AT_GPU_HOURS, of):
+            self.look()

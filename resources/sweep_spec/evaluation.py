@@ -1,0 +1,78 @@
+"""How a winner is judged: the metrics, the slices, what its predictor may use, and how its cost of serving is measured."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from halving.errors import InvalidInput
+from resources.sweep_spec.base import Strict, listed
+from resources.sweep_spec.constraints import constraint
+from resources.sweep_spec.metrics import CLASS_METRICS, CLASS_SCORERS, NUMBER_METRICS, NUMBER_SCORERS, check_metric
+from resources.sweep_spec.requirements import Memory
+
+ScorerName = Annotated[str, AfterValidator(check_metric)]
+
+
+def _slice(given: str) -> str:
+    if not is_column(given):
+        try:
+            constraint(given)
+        except InvalidInput as error:
+            said = str(error).replace("hyperparameter", "column")
+            raise ValueError(f"give a column, or a comparison of columns such as 'age >= 65': {said}") from None
+    return given
+
+
+def is_column(given: str) -> bool:
+    """Whether a slice is a column's name, whose values divide the rows, and not a condition on them."""
+    return given.isidentifier() or not any(sign in given for sign in "<>=!")
+
+
+Slice = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_slice)]
+
+
+class EvaluationLimits(Strict):
+    """What the predictor or evaluator may use before it is ended."""
+
+    seconds: float = Field(default=3600.0, gt=0, description="Seconds that it may take on the whole split.")
+    memory: Memory | None = Field(
+        default=None, description="Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+    )
+
+
+class Serving(Strict):
+    """How the cost of serving is measured: calls of the predictor with one row and with a batch, after it has warmed up."""
+
+    seconds: float = Field(default=0.25, ge=0, le=3600, description="Seconds of calls with one row, and again with a batch; 0: none.")
+    batch: int = Field(default=256, ge=2, le=1_000_000, description="Rows of a batch.")
+
+
+def judged_as_number(target_type: str, metrics: Iterable[str], gate_metrics: Mapping[str, str]) -> bool:
+    """Whether the target is a number to come close to, and not a class: floats are, and integers that a metric for numbers is named for.
+
+    Args:
+        target_type: Arrow's name of its type.
+        metrics: the spec's; none: those that are usual for the target.
+        gate_metrics: those that gates name, by the path of the field.
+
+    Raises:
+        InvalidInput: a metric does not fit the target, or a gate's is not among the metrics.
+    """
+    real = target_type in ("double", "float", "halffloat") or target_type.startswith("decimal")
+    named = [(f"metrics.{index}", metric) for index, metric in enumerate(metrics)]
+    named += gate_metrics.items()
+    number = real or ("int" in target_type and any(metric in NUMBER_SCORERS for _, metric in named))
+    usual, fitting = (NUMBER_METRICS, NUMBER_SCORERS) if number else (CLASS_METRICS, CLASS_SCORERS)
+    for field, metric in named:
+        if metric not in fitting:
+            kind = "as a number" if number else "as a class"
+            raise InvalidInput(
+                f"{field} = {metric!r} is not accepted for a target of type {target_type}, judged {kind}: "
+                f"give one of {listed(sorted(fitting))}"
+            )
+    accepted = list(metrics) or usual
+    for field, metric in gate_metrics.items():
+        if metric not in accepted:
+            raise InvalidInput(f"{field} = {metric!r} is not accepted: it is not among the metrics; give one of {listed(accepted)}")
+    return number

@@ -1,0 +1,188 @@
+"""The gates: what a winner must show before it is promoted, a list of conditions each written as one key."""
+
+from typing import Annotated, Any, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from resources.sweep_spec.base import LONGEST_TEXT, MOST_VALUES, Bounds, FunctionPath, Metric, OneOf, Strict, field_names, listed
+from resources.sweep_spec.requirements import Memory
+
+KINDS = {
+    "finite_metrics": "Every test metric is a finite number.",
+    "lineage": "The winner's run record, code, checkpoint and snapshot are all there.",
+    "leakage": "The test split has no rows or groups that were trained on, nothing trained on is later, and no feature is the target.",
+    "bounds": "The metrics are within their bounds: the test metrics of the gates, and the reported ones of the search.",
+    "non_inferior": "The winner is not worse than the champion by more than the margin, on the same rows.",
+    "improvement": "The winner is better than the champion, on the same rows.",
+    "slices": "In no slice of the test split is the winner worse than the champion by more than the margin.",
+    "latency": "The predictor answers fast enough.",
+    "size": "The checkpoint, and the memory that the predictor takes, are small enough.",
+    "integration_tests": "The exported winner passes the tests that the spec names, in a process of their own.",
+}
+"""The kinds of gates, each the name of a blocking check of the evaluation report, and what they say."""
+
+
+Model = TypeVar("Model", bound=Strict)
+
+
+class Plain(Strict):
+    """A gate without settings."""
+
+
+class Leakage(Strict):
+    """What the test split may have in common with what was trained on: nothing."""
+
+    accept: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] = Field(
+        default=[],
+        max_length=MOST_VALUES,
+        description="Columns that may predict the target by themselves, because they are known in use, too.",
+    )
+
+
+class MetricBounds(Bounds):
+    """Bounds of a metric of the test split; its whole interval at 95 % must be within."""
+
+    metric: Metric = Field(description="A test metric, for example accuracy.")
+
+
+class _Compared(Strict):
+    metric: Metric | None = Field(
+        default=None, description="The test metric to compare, one of the spec's metrics (default: the first of them)."
+    )
+
+
+class NonInferior(_Compared):
+    """Worse than the champion by less than a margin."""
+
+    margin: float | None = Field(default=None, gt=0, description="How much worse it may be, in the metric's unit.")
+    margin_percent: float | None = Field(
+        default=None, gt=0, description="How much worse it may be, in percent of the champion's metric (default: 0.5)."
+    )
+
+    @model_validator(mode="after")
+    def _one_margin(self) -> Self:
+        return _one_of(self, "margin", "margin_percent")
+
+    @property
+    def percent(self) -> float:
+        """Of the champion's metric, where ``margin`` is not given."""
+        return self.margin_percent if self.margin_percent is not None else 0.5
+
+
+class SliceGate(NonInferior):
+    """In each slice worse than the champion by less than a margin. Slices of few rows are shown, and not judged."""
+
+    margin_percent: float | None = Field(
+        default=None, gt=0, description="How much worse it may be in a slice, in percent of the champion's metric there (default: 5)."
+    )
+
+    @property
+    def percent(self) -> float:
+        return self.margin_percent if self.margin_percent is not None else 5.0
+
+
+class Improvement(_Compared):
+    """Better than the champion."""
+
+    effect: float | None = Field(default=None, gt=0, description="The least gain that is worth having, in the metric's unit.")
+    effect_percent: float | None = Field(
+        default=None, gt=0, description="The least gain that is worth having, in percent of the champion's metric (default: 0.5)."
+    )
+
+    @model_validator(mode="after")
+    def _one_effect(self) -> Self:
+        return _one_of(self, "effect", "effect_percent")
+
+    @property
+    def percent(self) -> float:
+        """Of the champion's metric, where ``effect`` is not given."""
+        return self.effect_percent if self.effect_percent is not None else 0.5
+
+
+class Latency(Strict):
+    """How long the predictor may take, warm, as the report measures it."""
+
+    p50_ms: float | None = Field(default=None, gt=0, description="Milliseconds of half of the calls, at most.")
+    p99_ms: float | None = Field(default=None, gt=0, description="Milliseconds of 99 of 100 calls, at most.")
+    batch: bool = Field(default=False, description="Of calls with a batch of rows (serving.batch), and not with one row.")
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        return _some(self, "p50_ms", "p99_ms")
+
+
+class Size(Strict):
+    """How large the model may be."""
+
+    checkpoint_mib: float | None = Field(default=None, gt=0, description="MiB of the checkpoint, at most.")
+    memory_mib: float | None = Field(default=None, gt=0, description="MiB of memory that the predictor's process takes, at most.")
+
+    @model_validator(mode="after")
+    def _some_limit(self) -> Self:
+        return _some(self, "checkpoint_mib", "memory_mib")
+
+
+class IntegrationTests(Strict):
+    """Tests of the winner as it would be exported."""
+
+    function: FunctionPath = Field(
+        description="module:function, called as test(folder) with the folder of the exported model, for halving.load_model(folder); "
+        "what it raises fails the gate."
+    )
+    seconds: float = Field(default=300.0, gt=0, le=86_400, description="Seconds after which it is ended, and has failed.")
+    memory: Memory | None = Field(
+        default=None, description="Memory that it may take, for example 4Gi (default: 90 % of what is available when it starts)."
+    )
+
+
+class Gate(OneOf):
+    """One condition on promotion."""
+
+    finite_metrics: Plain | None = Field(default=None, description=KINDS["finite_metrics"])
+    lineage: Plain | None = Field(default=None, description=KINDS["lineage"])
+    leakage: Leakage | None = Field(default=None, description=KINDS["leakage"])
+    bounds: MetricBounds | None = Field(default=None, description="A test metric is within its bounds.")
+    non_inferior: NonInferior | None = Field(default=None, description=KINDS["non_inferior"])
+    improvement: Improvement | None = Field(default=None, description=KINDS["improvement"])
+    slices: SliceGate | None = Field(default=None, description=KINDS["slices"])
+    latency: Latency | None = Field(default=None, description=KINDS["latency"])
+    size: Size | None = Field(default=None, description=KINDS["size"])
+    integration_tests: IntegrationTests | None = Field(default=None, description=KINDS["integration_tests"])
+
+
+def _written_as_a_name(given: Any) -> Any:
+    """``lineage`` for ``{lineage: {}}``, ``lineage:`` as well, and ``integration_tests: module:function`` without a name."""
+    if isinstance(given, str):
+        return {given: {}}
+    if isinstance(given, dict):
+        whole = {name: {} if value is None else value for name, value in given.items()}
+        tests = whole.get("integration_tests")
+        return {**whole, "integration_tests": {"function": tests}} if isinstance(tests, str) else whole
+    if isinstance(given, Gate):
+        return given
+    raise ValueError(f"give a name, or a name with its settings; the gates are {listed(field_names(Gate))}")
+
+
+Gates = Annotated[list[Annotated[Gate, BeforeValidator(_written_as_a_name)]], Field(max_length=MOST_VALUES)]
+
+
+def default_gates() -> list[Gate]:
+    """Those of a spec that names none."""
+    return [
+        Gate(finite_metrics=Plain()),
+        Gate(lineage=Plain()),
+        Gate(leakage=Leakage()),
+        Gate(non_inferior=NonInferior()),
+    ]
+
+
+def _one_of(model: Model, one: str, other: str) -> Model:
+    if getattr(model, one) is not None and getattr(model, other) is not None:
+        raise ValueError(f"{one} = {getattr(model, one):g} and {other} = {getattr(model, other):g} are two ways to say it; give one")
+    return model
+
+
+def _some(model: Model, one: str, other: str) -> Model:
+    if getattr(model, one) is None and getattr(model, other) is None:
+        raise ValueError(f"give {one}, {other} or both")
+    return model

@@ -1,0 +1,120 @@
+"""A project's hours of GPUs: how many it may use in a month, and how many it has used.
+
+A month is a calendar month by UTC. An hour is one GPU for an hour, of whatever kind, held by an attempt at a trial.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from resources.catalog import AttemptRow, SweepRow, TrialRow
+from resources.catalog.held import held_seconds
+from resources.tenancy.projects import row_of
+
+
+@dataclass(frozen=True)
+class GpuHours:
+    """A project's hours of GPUs in a month.
+
+    Attributes:
+        quota: how many it may use.
+        used: how many it has, those of running trials until now among them.
+        renewed: when the month ends.
+        projects: every name that the project has had; its sweeps are of one of them.
+    """
+
+    project: str
+    quota: float
+    used: float
+    renewed: datetime
+    projects: tuple[str, ...]
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.quota - self.used)
+
+    @property
+    def spent(self) -> bool:
+        return self.used >= self.quota
+
+    def remedy(self) -> str:
+        """What helps, for people."""
+        return f"they are renewed on {self.renewed:%Y-%m-%d %H:%M} UTC; more at once: halving projects set {self.project} --gpu-hours N"
+
+    def why_paused(self) -> str:
+        """Why a sweep is paused whose project has none left. The same text as long as month and quota are the same."""
+        return f"project {self.project} has used its {self.quota:g} GPU-hours of {self.renewed_from:%Y-%m}; {self.remedy()}"
+
+    @property
+    def renewed_from(self) -> datetime:
+        """When the month began."""
+        return month_of(self.renewed.timestamp() - 1)[0]
+
+
+def month_of(now: float) -> tuple[datetime, datetime]:
+    """The calendar month by UTC of a moment in seconds since the epoch: when it begins, and when the next one does."""
+    begin = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return begin, begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
+
+
+def gpu_hours_of(session: Session, project: str, now: float) -> GpuHours | None:
+    """The hours of the project of a sweep in the month of ``now`` (seconds since the epoch); None where they are not limited."""
+    row = row_of(session, project)
+    if row is None or row.gpu_hours is None:
+        return None
+    projects = (row.name, *row.former_names)
+    return GpuHours(row.name, row.gpu_hours, gpu_hours_used(session, projects, now), month_of(now)[1], projects)
+
+
+def gpu_hours_used(session: Session, projects: Iterable[str], now: float) -> float:
+    """How many hours the sweeps of projects have used in the month of ``now`` (seconds since the epoch, by the catalog's clock).
+
+    Of an attempt that began in an earlier month, what is of this one counts; of one that runs, what it has held until now.
+    """
+    begin, end = month_of(now)
+    attempt = AttemptRow
+    of_month = (
+        SweepRow.project.in_(list(projects)),
+        SweepRow.finished_at.is_(None) | (SweepRow.finished_at >= begin),
+        attempt.gpus > 0,
+        attempt.held_since < end,
+    )
+    whole = (attempt.held_since >= begin, attempt.ended_at < end)
+    joined = SweepRow.id == attempt.sweep
+    ended = session.scalar(
+        select(func.coalesce(func.sum(attempt.seconds * attempt.nodes * attempt.gpus), 0.0)).join(SweepRow, joined).where(*of_month, *whole)
+    )
+    shown = (attempt.held_since, attempt.ended_at, attempt.seconds, attempt.nodes, attempt.gpus, TrialRow.lease_until)
+    partly = (
+        select(*shown)
+        .join(SweepRow, joined)
+        .join(TrialRow, (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial))
+        .where(*of_month, attempt.ended_at.is_(None) | (attempt.ended_at >= begin))
+        .where((attempt.held_since < begin) | attempt.ended_at.is_(None) | (attempt.ended_at >= end))
+    )
+    others = sum(_seconds_within(row, begin, end, now) * row.nodes * row.gpus for row in session.execute(partly))
+    return (float(ended or 0.0) + others) / 3600
+
+
+def gpu_hours_of_sweep(session: Session, sweep: str, now: float) -> float:
+    """How many hours a sweep has used in all until ``now`` (seconds since the epoch, by the catalog's clock)."""
+    attempt = AttemptRow
+    shown = (attempt.held_since, attempt.ended_at, attempt.seconds, attempt.nodes, attempt.gpus, TrialRow.lease_until)
+    of_trial = (TrialRow.sweep == attempt.sweep) & (TrialRow.number == attempt.trial)
+    rows = session.execute(select(*shown).join(TrialRow, of_trial).where(attempt.sweep == sweep, attempt.gpus > 0))
+    return sum(_seconds_held(row, now) * row.nodes * row.gpus for row in rows) / 3600
+
+
+def _seconds_held(row: Any, now: float) -> float:
+    return held_seconds(row.held_since, now, row.lease_until) if row.ended_at is None else float(row.seconds)
+
+
+def _seconds_within(row: Any, begin: datetime, end: datetime, now: float) -> float:
+    seconds = _seconds_held(row, now)
+    until = row.held_since.timestamp() + seconds if row.ended_at is None else row.ended_at.timestamp()
+    overlap = min(until, end.timestamp()) - max(row.held_since.timestamp(), begin.timestamp())
+    return max(0.0, min(seconds, overlap))

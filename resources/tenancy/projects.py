@@ -1,0 +1,220 @@
+"""Projects: who owns one, its weight beside the others, and its quotas. A project without a row has no quota, and the weight 1.
+
+A project's name is a part of the names of its runs' files, which never change. So a rename changes what the project is called from now on:
+its sweeps and runs of before stay where they are, are still its own, and its former names mean it in every spec that still has them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.identifiers import check_name
+from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TokenRow, TrialRow, utcnow
+from resources.tenancy.usage import ALL
+
+_MOST = 2**31 - 1  # the catalog keeps counts as 32-bit integers
+_SHARED_ONLY = ("max_trials", "max_gpus")
+
+
+@dataclass(frozen=True)
+class ProjectLine:
+    """A project, its limits (None: no limit), and what it holds now.
+
+    Attributes:
+        name: ``*`` is all projects together.
+        searching: how many of its sweeps are searching, external loops left out, as they train elsewhere.
+        trials, gpus: that these hold now.
+        waiting: why sweeps of it wait, by their ids: spent GPU-hours, a quota, or the others' shares.
+    """
+
+    name: str
+    owners: list[str]
+    weight: float
+    max_trials: int | None
+    max_gpus: int | None
+    gpu_hours: float | None
+    former_names: list[str]
+    searching: int
+    trials: int
+    gpus: int
+    waiting: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def list_projects(catalog: Catalog) -> list[ProjectLine]:
+    """Every project that has a row or a searching sweep, by name; first that of all projects together, if it has limits."""
+    with catalog.read() as session:
+        rows = {row.name: row for row in session.scalars(select(ProjectRow))}
+        held = _held(session)
+    now_called = {former: row.name for row in rows.values() for former in row.former_names}
+    sums: dict[str, list[Any]] = {name: [0, 0, 0, {}] for name in rows}
+    for sweep, project, waiting, trials, gpus in held:
+        for name in {now_called.get(project, project), *({ALL} & rows.keys())}:
+            total = sums.setdefault(name, [0, 0, 0, {}])
+            total[:3] = total[0] + 1, total[1] + int(trials), total[2] + int(gpus)
+            if waiting and name != ALL:
+                total[3][sweep] = waiting
+    return [_line(name, rows.get(name), *sums[name]) for name in sorted(sums)]
+
+
+def show_project(catalog: Catalog, name: str) -> ProjectLine:
+    """A project by its name, which may be a former one.
+
+    Raises:
+        NotFound: it has neither a row nor a sweep.
+    """
+    with catalog.read() as session:
+        row = row_of(session, name)
+        known = row is not None or session.scalar(select(SweepRow.id).where(SweepRow.project == name).limit(1)) is not None
+    if not known:
+        raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
+    called = row.name if row else name
+    lines = {line.name: line for line in list_projects(catalog)}
+    return lines.get(called) or _line(called, row, 0, 0, 0, {})
+
+
+def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
+    """Set what is given of a project's ``owners``, ``weight``, ``max_trials``, ``max_gpus`` and ``gpu_hours``; the rest stays.
+
+    Of ``*``, all projects together, only ``max_trials`` and ``max_gpus``. It holds for what is started from now on: what runs beyond a
+    quota that was lowered runs to its next rung. A limit that is None is none.
+
+    Raises:
+        InvalidInput: the name or a value is not accepted, or the project is called otherwise now.
+    """
+    if name == ALL:
+        if other := sorted(given.keys() - set(_SHARED_ONLY)):
+            raise InvalidInput(f"{other[0]} is not accepted for {ALL!r}, all projects together: give max_trials or max_gpus")
+    else:
+        check_name("project", name)
+    checked = {field: _CHECKS[field](field, value) for field, value in given.items()}
+    if not checked:
+        raise InvalidInput(f"nothing is given for project {name!r}: give {', '.join(_SHARED_ONLY if name == ALL else _CHECKS)}")
+    with catalog.write(exclusive=True) as session:
+        row = row_of(session, name)
+        if row is not None and row.name != name:
+            raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
+        if row is None:
+            row = _new(name)
+            session.add(row)
+        for field, value in checked.items():
+            setattr(row, field, value)
+        return row
+
+
+def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
+    """Call a project otherwise from now on; its sweeps, running or not, are still its own, and its runs stay where they are.
+
+    Tokens that were limited to it may see the new name as well.
+
+    Raises:
+        InvalidInput: the new name is not accepted.
+        NotFound: no such project.
+        AlreadyExists: there is another project of the new name: two projects are not made one.
+    """
+    if name == ALL or new == ALL:
+        raise InvalidInput(f"project = {ALL!r} is not accepted: all projects together have no other name")
+    check_name("project", new)
+    with catalog.write(exclusive=True) as session:
+        row, of_new = row_of(session, name), row_of(session, new)
+        if row is not None and row.name != name:
+            raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
+        if row is None and not _has_sweeps(session, name):
+            raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
+        if of_new is not None and of_new is not row:
+            raise AlreadyExists(f"new = {new!r} is not accepted: project {of_new.name!r} has, or had, that name; give another one")
+        if of_new is None and (_has_sweeps(session, new) or _has_runs(session, new)):
+            raise AlreadyExists(f"new = {new!r} is not accepted: there are sweeps or runs of a project of that name; give another one")
+        if row is None:
+            row = _new(name)
+            session.add(row)
+            session.flush()
+        row.former_names = sorted({*row.former_names, name} - {new})
+        row.name = new
+        for token in session.scalars(select(TokenRow).where(TokenRow.projects.is_not(None))):
+            if token.projects is not None and name in token.projects and new not in token.projects:
+                token.projects = [*token.projects, new]
+        return row
+
+
+def row_of(session: Session, name: str) -> ProjectRow | None:
+    """A project's row by a name that it has or had; None where nothing was set for it."""
+    row = session.get(ProjectRow, name)
+    if row is not None:
+        return row
+    return next((row for row in session.scalars(select(ProjectRow)) if name in row.former_names), None)
+
+
+def names_of(session: Session, name: str) -> list[str]:
+    """All names by which sweeps and runs may be of a project: the one that it has, and former ones."""
+    row = row_of(session, name)
+    return [name] if row is None else [row.name, *row.former_names]
+
+
+def _new(name: str) -> ProjectRow:
+    return ProjectRow(name=name, owners=[], weight=1.0, former_names=[], created_at=utcnow())
+
+
+def _has_sweeps(session: Session, name: str) -> bool:
+    return session.scalar(select(SweepRow.id).where(SweepRow.project == name).limit(1)) is not None
+
+
+def _has_runs(session: Session, name: str) -> bool:
+    """Whether the index has runs of a project, of scripts too, or a client that tracks runs has made it."""
+    indexed, tracked = select(RunRow.id).where(RunRow.project == name), select(ExperimentRow.id).where(ExperimentRow.project == name)
+    return any(session.scalar(query.limit(1)) is not None for query in (indexed, tracked))
+
+
+def _held(session: Session) -> Sequence[Any]:
+    running = (TrialRow.sweep == SweepRow.id) & (TrialRow.status == "running")
+    why = func.coalesce(SweepRow.out_of_gpu_hours, SweepRow.waiting)
+    query = select(SweepRow.id, SweepRow.project, why, func.count(TrialRow.number), func.coalesce(func.sum(TrialRow.gpus), 0))
+    query = query.outerjoin(TrialRow, running).where(SweepRow.status == "searching", SweepRow.driver != "api")
+    return session.execute(query.group_by(SweepRow.id).order_by(SweepRow.id)).all()
+
+
+def _line(name: str, row: ProjectRow | None, searching: int, trials: int, gpus: int, waiting: dict[str, str]) -> ProjectLine:
+    row = row or _new(name)
+    fields = ("owners", "weight", "max_trials", "max_gpus", "gpu_hours", "former_names")
+    held: dict[str, Any] = {"searching": searching, "trials": trials, "gpus": gpus, "waiting": waiting}
+    return ProjectLine(name, **{field: getattr(row, field) for field in fields}, **held)
+
+
+def _owners(field: str, value: Any) -> list[str]:
+    owners = [value] if isinstance(value, str) else list(value)
+    for owner in owners:
+        if not isinstance(owner, str) or not 1 <= len(owner.strip()) <= 250:
+            raise InvalidInput(f"{field} = {owner!r:.80} is not accepted: give names of at most 250 characters")
+    return sorted({owner.strip() for owner in owners})
+
+
+def _weight(field: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not 0.001 <= value <= 1000:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a number from 0.001 to 1000; 2 is twice the share of 1")
+    return float(value)
+
+
+def _count(field: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give a whole number from 0, or none for no limit")
+    return value
+
+
+def _hours(field: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise InvalidInput(f"{field} = {value!r:.80} is not accepted: give hours of one GPU in a month, from 0, or none for no limit")
+    return float(value)
+
+
+_CHECKS = {"owners": _owners, "weight": _weight, "max_trials": _count, "max_gpus": _count, "gpu_hours": _hours}

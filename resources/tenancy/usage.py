@@ -1,0 +1,153 @@
+"""What every sweep holds and asks for, read for :mod:`resources.tenancy.shares` in two statements, whatever their number is.
+
+The rows of projects are read with a lock: of all processes on a catalog one decides at a time who gets a place, so that no two of them give
+the last one away.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, case, func, null, select, update
+
+from resources.catalog import ProjectRow, SweepRow, TrialRow
+from resources.catalog.pipelined import Asked, together
+from resources.tenancy.shares import Fleet, Limits, Project, Sweep, preempt, why_not
+
+ALL = "*"
+"""The row of all projects together: what they share."""
+
+_FRESH = 20.0  # seconds; who asked for a place asks again long before, unless its worker or its daemon is gone
+_FORGOTTEN = 300.0  # seconds; who has not asked for so long was gone, and has not waited meanwhile
+_AGAIN = 5.0  # seconds between two notes that a sweep still asks
+
+_PROJECTS: Table = ProjectRow.__table__  # type: ignore[assignment]
+_SWEEPS: Table = SweepRow.__table__  # type: ignore[assignment]
+_TRIALS: Table = TrialRow.__table__  # type: ignore[assignment]
+
+_ROWS = select(*_PROJECTS.c["name", "weight", "max_trials", "max_gpus", "former_names"]).order_by(_PROJECTS.c.name).with_for_update()
+_ASKS = ("id", "project", "priority", "control", "asked_at", "places", "asking", "wants_gpus", "waiting", "waiting_since")
+_HELD = (
+    select(
+        *_SWEEPS.c[_ASKS],
+        func.count(_TRIALS.c.number).label("trials"),
+        func.coalesce(func.sum(_TRIALS.c.gpus), 0).label("gpus"),
+        func.coalesce(func.sum(case((_TRIALS.c.asked_back, 1), else_=0)), 0).label("leaving"),
+        func.coalesce(func.sum(case((_TRIALS.c.asked_back, _TRIALS.c.gpus), else_=0)), 0).label("leaving_gpus"),
+        func.coalesce(func.min(case((~_TRIALS.c.asked_back, _TRIALS.c.gpus))), 0).label("smallest"),
+    )
+    .outerjoin(_TRIALS, (_TRIALS.c.sweep == _SWEEPS.c.id) & (_TRIALS.c.status == "running"))
+    # External loops train elsewhere: what they hold is no place of the fleet.
+    .where(_SWEEPS.c.status == "searching", _SWEEPS.c.driver != "api")
+    .group_by(_SWEEPS.c.id)
+    .order_by(_SWEEPS.c.id)
+)
+_ASKED = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpus")
+NOTE_ASKED = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values({name: bindparam(name) for name in _ASKED})
+_ASKS_NOT = {name: null() for name in ("waiting", "waiting_since", "asked_at", "asking")}
+ASKS_NO_MORE = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values(_ASKS_NOT)
+_NEWEST = (
+    select(_TRIALS.c.number)
+    .where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.status == "running", ~_TRIALS.c.asked_back)
+    .order_by(_TRIALS.c.number.desc())
+    .limit(bindparam("how_many"))
+)
+ASK_BACK = update(_TRIALS).where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.number.in_(_NEWEST)).values(asked_back=True)
+"""Of a sweep's running trials the newest, which have least to lose, are to save and to give their places back."""
+
+
+class Asking:
+    """A sweep that asks for a place, within the transaction in which it gets one or not.
+
+    Args:
+        connection: of that transaction, in which the sweep's own row is locked.
+        sweep: its id.
+        places: how many trials it may run at a time; None: any number.
+        needs: GPUs of the trial that it asks for, on all nodes together.
+        now: seconds since the epoch, by the database's clock.
+        worker: that asks, for one place of its own; None: whoever asks starts as many trials as there are places.
+    """
+
+    def __init__(self, connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None) -> None:
+        answers = together(connection, [(_ROWS, {}), (_HELD, {})])
+        rows, held = list(next(answers)), list(next(answers))
+        self._sweep, self._needs, self._now, self._worker = sweep, needs, now, worker
+        self._before = next((row for row in held if row.id == sweep), None)
+        before = (self._before.asking if self._before is not None else None) or {}
+        self._others = {name: asked for name, asked in before.items() if name != worker and asked > now - _FRESH}
+        if worker is not None and self._before is not None:
+            # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node, would keep a place from all.
+            workers = self._before.trials + len(self._others) + 1
+            places = workers if places is None else min(places, workers)
+        self._places = places
+        self._asked_before = before.get(worker)
+        self.fleet = _fleet(rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held])
+
+    def got(self) -> list[Asked]:
+        """What is to be written when it gets its place."""
+        return self._note(None, None, self._others)
+
+    def held_back(self) -> list[Asked]:
+        """What is to be written when it gets none: why, and whose trials are asked back for it."""
+        before = _since(self._before, self._now) if self._before is not None else None
+        since = self._now if before is None else before
+        asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in preempt(self.fleet, self._sweep)]
+        asking = self._others
+        if self._worker is not None:
+            again = self._asked_before is None or self._asked_before < self._now - _AGAIN
+            asking = {**asking, self._worker: self._now if again else self._asked_before}
+        return [*self._note(why_not(self.fleet, self._sweep), since, asking), *asked_back]
+
+    def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
+        before = self._before
+        wanted = {"waiting": waiting, "waiting_since": since, "places": self._places, "wants_gpus": self._needs, "asking": asking or None}
+        known = before is not None and all(getattr(before, name) == value for name, value in wanted.items())
+        if known and before is not None and before.asked_at is not None and before.asked_at > self._now - _AGAIN:
+            return []
+        return [(NOTE_ASKED, {"of_sweep": self._sweep, "asked_at": self._now, **wanted})]
+
+    def _as_asked(self, row: Any) -> Sweep:
+        wants = 1 if self._places is None else max(1, self._places - row.trials)
+        return _sweep(row, wants, self._needs, self._now)
+
+
+def _as_noted(row: Any, now: float) -> Sweep:
+    """A sweep by what it said when it last asked."""
+    asks = row.asked_at is not None and row.asked_at > now - _FRESH and row.control == "run"
+    wants = 0 if not asks else 1 if row.places is None else max(0, row.places - row.trials)
+    return _sweep(row, wants, row.wants_gpus, now)
+
+
+def _since(row: Any, now: float) -> float | None:
+    """Since when a sweep has been held back without a longer silence; None where it is not, or was gone meanwhile."""
+    asks: bool = row.asked_at is not None and row.asked_at > now - _FORGOTTEN
+    since: float | None = row.waiting_since
+    return since if asks else None
+
+
+def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:
+    since = _since(row, now)
+    return Sweep(
+        id=row.id,
+        project=row.project,
+        priority=row.priority,
+        trials=int(row.trials),
+        gpus=int(row.gpus),
+        wants=wants,
+        needs=needs,
+        waited=max(0.0, now - since) if since is not None else 0.0,
+        leaving=int(row.leaving),
+        leaving_gpus=int(row.leaving_gpus),
+        smallest=int(row.smallest),
+    )
+
+
+def _fleet(rows: Sequence[Any], sweeps: Sequence[Sweep]) -> Fleet:
+    """With every sweep in the project that its name means now."""
+    projects = {row.name: Project(row.name, row.weight, Limits(row.max_trials, row.max_gpus)) for row in rows if row.name != ALL}
+    shared = next((Limits(row.max_trials, row.max_gpus) for row in rows if row.name == ALL), Limits())
+    now_called = {former: row.name for row in rows for former in row.former_names or []}
+    return Fleet(shared, projects, [_in(sweep, now_called.get(sweep.project, sweep.project)) for sweep in sweeps])
+
+
+def _in(sweep: Sweep, project: str) -> Sweep:
+    return sweep if sweep.project == project else Sweep(**{**vars(sweep), "project": project})

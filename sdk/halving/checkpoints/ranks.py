@@ -1,0 +1,70 @@
+"""Outcomes of reading and writing a checkpoint that all ranks share."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from halving.distributed.ranks import Ranks, error_named
+from halving.errors import HalvingError, StoreError, StoreUnavailable
+from halving.store.backoff import backoff
+from halving.store.retry import RETRY_SECONDS, warn
+from halving.store.store import Store
+
+_Result = TypeVar("_Result")
+
+
+def agreed(ranks: Ranks | None, call: str, action: Callable[[], _Result]) -> _Result:
+    """``action()`` of each rank (None: there is but this process); where it fails on one, every rank raises that error, of the first rank
+    that has one.
+
+    Raises:
+        HalvingError: as said. Whatever else an action raises is raised where it happened, and a StoreError by the others.
+    """
+    if ranks is None:
+        return action()
+    result, raised = None, None
+    try:
+        result = action()
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for this one
+        raised = error
+    for rank, failure in enumerate(ranks.gather(call, None if raised is None else as_failure(raised))):
+        if failure is not None:
+            raise raised if raised is not None and rank == ranks.rank else error_of(failure, f"rank {rank}: ")
+    return result  # type: ignore[return-value]
+
+
+def retry_together(
+    ranks: Ranks, store: Store, call: str, what: str, action: Callable[[], _Result], longest: float = RETRY_SECONDS
+) -> _Result:
+    """As :func:`halving.store.retry.retry_while_unavailable`, by all ranks: they try again, or give up, at the same time.
+
+    Args:
+        call: the collective's name.
+        action: it raises the same error on all ranks, as :func:`agreed` does.
+
+    Raises:
+        StoreUnavailable: the store was unavailable for all that time.
+    """
+    end, pauses, told = time.monotonic() + longest, backoff(), False
+    while True:
+        try:
+            return action()
+        except StoreUnavailable as error:
+            left = ranks.together(call, lambda: end - time.monotonic())
+            if left <= 0:
+                raise
+            if ranks.leads and not told:
+                told = True
+                warn(f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}")
+            time.sleep(min(left, error.retry_after + next(pauses)))
+
+
+def as_failure(error: Exception) -> dict[str, str]:
+    """An error as JSON."""
+    return {"kind": type(error).__name__, "message": str(error) or type(error).__name__}
+
+
+def error_of(failure: dict[str, str], where: str = "") -> HalvingError:
+    """The error that :func:`as_failure` was given; a StoreError for one that is not ours."""
+    known = error_named(failure["kind"], f"{where}{failure['message']}")
+    return known or StoreError(f"{where}{failure['kind']}: {failure['message']}")

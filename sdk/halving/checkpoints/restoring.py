@@ -1,0 +1,130 @@
+"""Reading a checkpoint of the store, of whatever kind it is: one file of one process, or the manifest of many."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import IO, Any
+
+from halving.checkpoints.placing import placed, shards_of
+from halving.checkpoints.ranks import agreed
+from halving.checkpoints.rng_state import set_rng_states
+from halving.checkpoints.serialization import LOADERS, RNG, Stateful, check_holds, fill, load
+from halving.checkpoints.sharded.manifest import MAGIC_BYTES, Manifest, is_manifest
+from halving.checkpoints.weights_digest import digest_of_values
+from halving.distributed.ranks import Ranks
+from halving.store.store import Store, blob_name
+
+
+def restore(
+    store: Store,
+    digest: str,
+    state: dict[str, Any],
+    *,
+    with_rng: bool = True,
+    optional: Mapping[str, Stateful] = MappingProxyType({}),
+    ranks: Ranks | None = None,
+) -> dict[str, Any]:
+    """Read a checkpoint into ``state``: stateful objects are filled in place, plain values are in the returned dict.
+
+    However many processes wrote it, and however they shared its tensors: each gets what its own objects hold of them (``DTensor``).
+    All that is read is checked before anything is changed, on all ranks.
+
+    Args:
+        state: names that were saved. A stateful object is filled; any other value only names what to return.
+        with_rng: also restore the states of the random generators. A rank that the checkpoint has not keeps its own.
+        optional: stateful objects that are filled where the checkpoint has their names.
+        ranks: those that restore together; each of them fails where one does. None: this process alone.
+
+    Raises:
+        CheckpointMismatch: ``state`` asks for names that the checkpoint does not hold.
+        NotFound: no such blob.
+        StoreError: it cannot be read, or is damaged.
+    """
+    rank = ranks.rank if ranks is not None else 0
+    tree, rng = agreed(ranks, "run.restore()", lambda: _read(store, digest, state, optional, rank if with_rng else None))
+    restored = fill(tree, state)
+    for name in optional.keys() & tree.keys():
+        optional[name].load_state_dict(tree[name])
+    if rng is not None:
+        set_rng_states(rng)
+    return restored
+
+
+def saved_state(store: Store, digest: str) -> dict[str, Any]:
+    """All that a checkpoint's trainable saved, by name, whole and on the CPU: without random generators' states and loaders' positions.
+
+    Raises:
+        NotFound: no such blob.
+        StoreError: it cannot be read, or is damaged.
+    """
+    with _opened(store, digest) as (file, manifest):
+        if manifest is not None:
+            from halving.checkpoints.sharded.reader import read_tree
+
+            return read_tree(store, manifest, {name: None for name in manifest.tree if name != LOADERS})
+        return {name: value for name, value in load(file).items() if name not in (RNG, LOADERS)}
+
+
+def saved_weights(store: Store, digest: str) -> str | None:
+    """The weights digest of a sharded checkpoint: that of the same state in one process (:mod:`halving.checkpoints.weights_digest`).
+
+    All of it is read.
+
+    Raises:
+        NotFound: no such blob.
+        StoreError: it cannot be read, is damaged, or is not sharded.
+    """
+    from halving.checkpoints.sharded.reader import read_tree
+
+    manifest = Manifest.parse(store.get_blob(digest))
+    values = read_tree(store, manifest, {name: None for name in manifest.tree if name != LOADERS})
+    try:
+        return digest_of_values(values, frozenset(manifest.stateful))
+    except Exception:  # noqa: BLE001  # as for the state in a process: nobody can say what the bytes are
+        return None
+
+
+def checkpoint_bytes(store: Store, digest: str) -> int:
+    """A checkpoint's size, with all its parts.
+
+    Raises:
+        NotFound: no such blob.
+        StoreError: it cannot be read.
+    """
+    with store.open_file(blob_name(digest)) as file:
+        size = int(file.size())
+        if not is_manifest(file.read(MAGIC_BYTES)):
+            return size
+        file.seek(0)
+        return size + Manifest.parse(file.read()).bytes
+
+
+def _read(
+    store: Store, digest: str, state: Mapping[str, Any], optional: Mapping[str, Any], rank: int | None
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What was saved, by name, and the rank's random states; nothing is changed."""
+    with _opened(store, digest) as (file, manifest):
+        if manifest is not None:
+            from halving.checkpoints.sharded.reader import read_rng, read_tree
+
+            check_holds(manifest.tree, state)
+            wanted = {**state, **{name: value for name, value in optional.items() if name in manifest.tree}}
+            return read_tree(store, manifest, wanted), read_rng(store, manifest, rank) if rank is not None else None
+        tree = load(file)
+        rng = tree.pop(RNG)
+        check_holds(tree, state)
+        for name, value in state.items():
+            if (shards := shards_of(name, value)) is not None:
+                tree[name] = placed(tree[name], name, shards)
+        return tree, rng if rank == 0 else None  # it is one process's: the others would draw the same numbers
+
+
+@contextmanager
+def _opened(store: Store, digest: str) -> Iterator[tuple[IO[bytes], Manifest | None]]:
+    """A checkpoint's file, its bytes checked against the digest; and the manifest, if it is one."""
+    with store.blob_file(digest) as path, path.open("rb") as file:
+        beginning = file.read(MAGIC_BYTES)
+        file.seek(0)
+        manifest = Manifest.parse(file.read()) if is_manifest(beginning) else None
+        file.seek(0)
+        yield file, manifest

@@ -1,0 +1,53 @@
+"""A tensor that is stored as boxes, in C order, piece by piece. Pure; no torch."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from halving.checkpoints.sharded.manifest import Chunk, Place, SavedTensor
+
+MOST_BYTES = 16 << 20
+"""Of a piece."""
+
+Read = Callable[[Place, int, int], bytes]
+"""Bytes of a place, from a position in it on, so many."""
+
+
+def pieces_of(tensor: SavedTensor, itemsize: int, read: Read, most: int = MOST_BYTES) -> Iterator[bytes]:
+    """The bytes of its elements in C order.
+
+    A piece is some rows of the outermost dimension whose rows are no larger than a piece, at one index of the dimensions before it.
+
+    Args:
+        itemsize: bytes of an element.
+        most: bytes of a piece; at least ``itemsize``.
+    """
+    shape = tensor.shape or (1,)
+    sizes = [itemsize * prod(shape[dimension + 1 :]) for dimension in range(len(shape))]  # of a row of each dimension
+    cut = next(dimension for dimension, size in enumerate(sizes) if size <= most)
+    rows = most // sizes[cut] if sizes[cut] else shape[cut]
+    for outer in product(*map(range, shape[:cut])):
+        for first in range(0, shape[cut], rows):
+            piece = np.empty((min(rows, shape[cut] - first), *shape[cut + 1 :], itemsize), np.uint8)
+            for chunk in tensor.chunks:
+                _fill(piece, outer, first, chunk, read)
+            yield piece.tobytes()
+
+
+def _fill(piece: np.ndarray, outer: tuple[int, ...], first: int, chunk: Chunk, read: Read) -> None:
+    """Copy what a chunk has of a piece, whose rows are those from ``first`` on at the indices ``outer`` of the dimensions before."""
+    offsets, sizes, cut = chunk.offsets or (0,), chunk.sizes or (1,), len(outer)
+    within = [index - offset for index, offset in zip(outer, offsets, strict=False)]
+    begin, end = max(first, offsets[cut]), min(first + len(piece), offsets[cut] + sizes[cut])
+    if begin >= end or not all(0 <= index < size for index, size in zip(within, sizes, strict=False)):
+        return
+    row = 0  # of the chunk, counted over its first dimensions
+    for index, size in zip((*within, begin - offsets[cut]), sizes, strict=False):
+        row = row * size + index
+    inner = sizes[cut + 1 :]
+    row_bytes = piece.shape[-1] * prod(inner)
+    content = np.frombuffer(read(chunk.place, row * row_bytes, (end - begin) * row_bytes), np.uint8)
+    box = tuple(slice(offset, offset + size) for offset, size in zip(offsets[cut + 1 :], inner, strict=True))
+    piece[(slice(begin - first, end - first), *box)] = content.reshape(end - begin, *inner, piece.shape[-1])

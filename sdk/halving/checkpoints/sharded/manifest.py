@@ -1,0 +1,132 @@
+"""What a sharded checkpoint consists of: names, tensors, and which bytes of which blob are which part of a tensor. Pure; no torch.
+
+The digest of the manifest's blob is the checkpoint's. Equal state of as many processes gives an equal manifest.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from halving.errors import StoreError
+
+_FORMAT = 1
+_MAGIC = b'{"halving_checkpoint":'  # no other checkpoint begins so: JSON ones have a blank after the colon
+
+
+class Place(NamedTuple):
+    """Bytes in the store: those of ``blob`` from ``start`` on."""
+
+    blob: str
+    start: int
+    size: int
+
+
+class Chunk(NamedTuple):
+    """A box of a tensor: ``offsets`` and ``sizes`` in each dimension, its elements in C order, little-endian."""
+
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none where it has no elements)."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A sharded checkpoint.
+
+    Attributes:
+        world_size: of the processes that wrote it.
+        tree: what was saved by name, as JSON, with references to ``tensors``.
+        stateful: the names whose objects gave their own state.
+        tensors: by the names that ``tree`` refers to.
+        rng: the random generators' states of each rank.
+    """
+
+    world_size: int
+    tree: dict[str, Any]
+    stateful: tuple[str, ...]
+    tensors: dict[str, SavedTensor]
+    rng: tuple[Place, ...]
+
+    def to_bytes(self) -> bytes:
+        tensors = {
+            name: {"dtype": tensor.dtype, "shape": tensor.shape, "chunks": [[c.offsets, c.sizes, *c.place] for c in tensor.chunks]}
+            for name, tensor in self.tensors.items()
+        }
+        content = {
+            "halving_checkpoint": _FORMAT,
+            "world_size": self.world_size,
+            "stateful": sorted(self.stateful),
+            "rng": self.rng,
+            "tree": self.tree,
+            "tensors": dict(sorted(tensors.items())),
+        }
+        return json.dumps(content, separators=(",", ":")).encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Manifest":
+        """What :meth:`to_bytes` wrote.
+
+        Raises:
+            StoreError: it was written by a later version, or is no manifest.
+        """
+        try:
+            content = json.loads(data)
+            if content["halving_checkpoint"] != _FORMAT:
+                raise StoreError(
+                    f"the checkpoint has format {content['halving_checkpoint']!r}, and this version of halving reads format {_FORMAT}: "
+                    "install the version that wrote it"
+                )
+            return cls(
+                content["world_size"],
+                content["tree"],
+                tuple(content["stateful"]),
+                {name: _tensor(tensor) for name, tensor in content["tensors"].items()},
+                tuple(Place(*place) for place in content["rng"]),
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise StoreError(f"the checkpoint's manifest cannot be read: {error!r}") from error
+
+    @property
+    def blobs(self) -> set[str]:
+        """The digests of all blobs that it consists of."""
+        return {chunk.place.blob for tensor in self.tensors.values() for chunk in tensor.chunks} | {place.blob for place in self.rng}
+
+    @property
+    def bytes(self) -> int:
+        """Of all its parts, without the manifest's own."""
+        places = {chunk.place for tensor in self.tensors.values() for chunk in tensor.chunks} | set(self.rng)
+        return sum(place.size for place in places)
+
+
+def is_manifest(beginning: bytes) -> bool:
+    """Whether a checkpoint that begins so is a manifest."""
+    return beginning.startswith(_MAGIC)
+
+
+MAGIC_BYTES = len(_MAGIC)
+"""How many bytes :func:`is_manifest` needs."""
+
+
+def missing_elements(tensor: SavedTensor) -> int:
+    """How many elements of a tensor its chunks lack."""
+    return math.prod(tensor.shape) - sum(math.prod(chunk.sizes) for chunk in tensor.chunks)
+
+
+def _tensor(content: dict[str, Any]) -> SavedTensor:
+    return SavedTensor(content["dtype"], tuple(content["shape"]), tuple(_chunks(content["chunks"])))
+
+
+def _chunks(listed: Iterable[Any]) -> Iterable[Chunk]:
+    for offsets, sizes, *place in listed:
+        yield Chunk(tuple(offsets), tuple(sizes), Place(*place))

@@ -1,0 +1,139 @@
+"""Who writes which part of which tensor, by DCP's planner, and the copy of it that is written while training goes on."""
+
+import io
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.tensor import DTensor
+
+from halving.checkpoints.sharded.tree import FROZEN, OPTIMIZER, TRAINED, StateTree
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import Metadata
+
+PACKED_BELOW = 65_536
+"""Bytes from which on a chunk is a blob of its own; smaller ones lie together in blobs."""
+
+_DEALT = {FROZEN, TRAINED, OPTIMIZER}  # equal on all ranks that have them; of anything else rank 0's counts
+_ALIGNED = 64  # bytes; any dtype's elements then begin where they may
+_EXPECTED = 1.03  # tensors cannot be dealt in equal shares exactly
+_MOST_OF_NEEDED, _MOST_MORE = 1.1, 1 << 20  # a buffer may be so much larger than what is staged, and bytes
+
+
+class StagingPlanner(DefaultSavePlanner):
+    """DCP's planner over a flat dict of tensors, which writes from a copy of them.
+
+    Replicated parameters and optimizer states are dealt to the ranks, so that each writes a part. Other replicated tensors are rank 0's:
+    DDP keeps the buffers of rank 0, and only there are they what training goes on with. So are small ones, so that what is packed does
+    not depend on how many ranks there are.
+    """
+
+    def __init__(self, taken: StateTree) -> None:
+        super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
+        self.taken = taken
+        self._copies: dict[MetadataIndex, torch.Tensor] = {}
+        self._copied: list[torch.cuda.Event] = []
+        self.set_up_planner(taken.tensors)
+
+    def _dedup_save_plans(self, all_plans: list[SavePlan]) -> list[SavePlan]:
+        def has(rank: int, item: WriteItem) -> bool:
+            is_dealt = self.taken.roles.get(item.index.fqn) in _DEALT and bytes_of(item) >= PACKED_BELOW
+            return rank == 0 or item.type != WriteItemType.TENSOR or is_dealt
+
+        kept = [replace(plan, items=[item for item in plan.items if has(rank, item)]) for rank, plan in enumerate(all_plans)]
+        return dedup_save_plans(kept)
+
+    def stage(self, plan: SavePlan, buffer: torch.Tensor | None) -> torch.Tensor:
+        """Copy what this rank writes, and return the memory that holds the copy: ``buffer`` again, if it is as large as needed.
+
+        From a GPU the copy is queued behind what the GPU has to do, into page-locked memory, and this does not wait for it: what training
+        does to the tensors comes after it on the same stream.
+        """
+        starts, total = list[int](), 0
+        for item in plan.items:
+            starts.append(total)
+            total += -(-bytes_of(item) // _ALIGNED) * _ALIGNED
+        sources = [self.lookup_object(item.index) for item in plan.items]
+        devices = {source.device for source in sources if source.is_cuda}
+        if buffer is None or not total <= buffer.numel() <= _MOST_OF_NEEDED * total + _MOST_MORE:
+            buffer = torch.empty(total, dtype=torch.uint8, pin_memory=bool(devices))
+        with torch.no_grad():
+            for item, start, source in zip(plan.items, starts, sources, strict=True):
+                copy = buffer[start : start + bytes_of(item)].view(source.dtype).view(source.shape)
+                copy.copy_(source, non_blocking=True)
+                self._copies[item.index] = copy
+        for device in devices:
+            self._copied.append(torch.cuda.current_stream(device).record_event())
+        self.state_dict = {}  # nothing of the training's is held
+        return buffer
+
+    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
+        """The copy; waits until it is complete."""
+        while self._copied:
+            self._copied.pop().synchronize()
+        return self._copies[write_item.index]
+
+
+def expected_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int) -> int:
+    """About what this rank will write of a model and an optimizer that has made a step: a little more rather than less.
+
+    It is what :class:`StagingPlanner` deals: of sharded tensors this rank's part, of large replicated ones an equal share, and the rest is
+    rank 0's.
+    """
+    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
+    dealt, own = [*model.parameters(), *states], 0
+    for tensor in [*dealt, *model.buffers()]:
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        if isinstance(tensor, DTensor) or (rank == 0 and local.nbytes < PACKED_BELOW):
+            own += local.nbytes + _ALIGNED
+        elif local.nbytes >= PACKED_BELOW:
+            own += local.nbytes // world_size
+    return round(_EXPECTED * own)
+
+
+def bytes_of(item: WriteItem) -> int:
+    """Of the chunk that an item writes."""
+    assert item.tensor_data is not None
+    return item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize
+
+
+def plan_as_json(plan: SavePlan) -> list[Any]:
+    """What a rank has, for the others."""
+    found = []
+    for item in plan.items:
+        data = item.tensor_data
+        assert data is not None
+        chunk = data.chunk
+        is_shard = item.type == WriteItemType.SHARD
+        found.append([item.index.fqn, is_shard, dtype_name(data.properties.dtype), list(data.size), list(chunk.offsets), list(chunk.sizes)])
+    return found
+
+
+def plan_of_json(items: list[Any]) -> SavePlan:
+    """The plan that :func:`plan_as_json` was given."""
+    return SavePlan([_item(*item) for item in items])
+
+
+def shared_plan(planner: StagingPlanner, all_items: list[list[Any]], rank: int) -> "tuple[SavePlan, Metadata]":
+    """What this rank writes, and what all of them write. Each rank finds the same: the plan is made of what all have gathered.
+
+    Chunks without elements are nobody's.
+    """
+    plans, metadata = planner.create_global_plan([plan_of_json(items) for items in all_items])
+    own = planner.finish_plan(plans[rank])
+    return replace(own, items=[item for item in own.items if bytes_of(item)]), metadata
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _item(fqn: str, is_shard: bool, dtype: str, shape: list[int], offsets: list[int], sizes: list[int]) -> WriteItem:
+    chunk = ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes))
+    data = TensorWriteData(chunk, TensorProperties(dtype=getattr(torch, dtype)), torch.Size(shape))
+    return WriteItem(MetadataIndex(fqn, offsets), WriteItemType.SHARD if is_shard else WriteItemType.TENSOR, tensor_data=data)

@@ -1,0 +1,116 @@
+"""DCP's storage interface, ending in the store: chunks as blobs, and the manifest."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from halving.checkpoints.sharded.manifest import Chunk, Manifest, Place, SavedTensor
+from halving.checkpoints.sharded.planning import PACKED_BELOW, bytes_of, dtype_name
+from halving.checkpoints.sharded.tree import BUFFER, FROZEN, StateTree
+from halving.store.store import Store
+
+_ALIGNED = 16  # bytes, within a blob: any dtype's elements then begin where they may
+_REQUESTS = 4  # of one rank to an object store at the same time
+
+
+class StoreWriter(StorageWriter):
+    """Writes a rank's chunks as blobs; on rank 0, at the end, the manifest.
+
+    Each chunk of 64 KiB or more is a blob, so that one that has not changed is there already. Smaller ones lie together, but frozen
+    parameters and buffers apart from what training changes: a sweep of adapters stores the small parts of its base once, too.
+
+    Attributes:
+        digest: of the manifest, after :meth:`finish`.
+    """
+
+    def __init__(self, store: Store, taken: StateTree, world_size: int) -> None:
+        self._store, self._taken, self._world_size = store, taken, world_size
+        self.rng: list[Place] = []
+        self.digest: str | None = None
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """There is nothing to begin: a checkpoint has no name before it is complete."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Nor to set up."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write what the plan says, in this thread and a few others; the future is complete when this returns.
+
+        Raises:
+            StoreError: the store refuses, or is unavailable.
+        """
+        packs: dict[str, list[WriteItem]] = {}
+        single = list[WriteItem]()
+        for item in sorted(plan.items, key=lambda item: (item.index.fqn, tuple(item.index.offset or ()))):
+            if bytes_of(item) >= PACKED_BELOW:
+                single.append(item)
+            else:
+                role = self._taken.roles.get(item.index.fqn, "")
+                packs.setdefault(role if role in (FROZEN, BUFFER) else "", []).append(item)
+        blobs = [*packs.values(), *([item] for item in single)]
+        with ThreadPoolExecutor(_REQUESTS if self._store.folder is None else 1, "halving-checkpoint") as pool:
+            written = list(pool.map(lambda items: self._write_blob(items, planner), blobs))
+        future: Future[list[WriteResult]] = Future()
+        future.set_result([result for results in written for result in results])
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the manifest: from now on the checkpoint is there.
+
+        Raises:
+            StoreError: the store refuses, or is unavailable.
+        """
+        places = {result.index: result.storage_data for written in results for result in written}
+        tensors = {name: _saved(name, found, places) for name, found in metadata.state_dict_metadata.items()}
+        manifest = Manifest(self._world_size, self._taken.tree, tuple(self._taken.stateful), tensors, tuple(self.rng))
+        self.digest = self._store.put_blob(manifest.to_bytes())
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return False
+
+    def _write_blob(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
+        parts = [_memory(planner.resolve_data(item)) for item in items]
+        padded = [bytes(part) + bytes(-len(part) % _ALIGNED) for part in parts] if len(parts) > 1 else []
+        digest = self._store.put_blob(b"".join(padded) if padded else parts[0])
+        starts = accumulate((len(part) for part in padded[:-1]), initial=0)
+        written = zip(items, parts, starts, strict=True)
+        return [WriteResult(item.index, len(part), Place(digest, start, len(part))) for item, part, start in written]
+
+
+def results_as_json(results: list[WriteResult]) -> list[Any]:
+    """What a rank has written, for rank 0."""
+    return [[result.index.fqn, list(result.index.offset or ()), *result.storage_data] for result in results]
+
+
+def results_of_json(listed: list[Any]) -> list[WriteResult]:
+    """What :func:`results_as_json` was given."""
+    return [WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed]
+
+
+def _saved(name: str, found: Any, places: dict[MetadataIndex, Place]) -> SavedTensor:
+    assert isinstance(found, TensorStorageMetadata)
+    chunks = sorted(
+        Chunk(tuple(chunk.offsets), tuple(chunk.sizes), places[MetadataIndex(name, chunk.offsets)])
+        for chunk in found.chunks
+        if chunk.sizes.numel()
+    )
+    return SavedTensor(dtype_name(found.properties.dtype), tuple(found.size), tuple(chunks))
+
+
+def _memory(tensor: Any) -> memoryview:
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())

@@ -1,0 +1,55 @@
+"""``halving doctor``."""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from halving.cli.output import console, print_json
+from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING, Check, Finding, examine, is_wrong
+from halving.doctor.store_checks import store_checks
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SIGNS = {OK: ("ok", "green"), WARNING: ("warning", "yellow"), ERROR: ("ERROR", "bold red"), SKIPPED: ("skipped", "dim")}
+
+
+def run_doctor(arguments: argparse.Namespace, more: Callable[[Store], list[Check]] = lambda store: []) -> int:
+    """Make all checks. The status is 1 if something does not work, and with ``--repair`` if it still does not.
+
+    JSON: ``{"store", "findings": [{"check", "level", "what", "means", "mend", "repairable", "repaired"}]}``; ``level`` is ``ok``,
+    ``warning``, ``error`` or ``skipped``.
+
+    Args:
+        more: checks of an application, of the same store.
+    """
+    store = Store(arguments.root)
+    checks = [*store_checks(store, all_blobs=arguments.all), *more(store)]
+    found = list[Finding]()
+    listed = []
+    out = None if arguments.json else console()
+    for check, finding in examine(checks, repair=arguments.repair):
+        found.append(finding)
+        listed.append({"check": check.name, **finding.as_dict()})
+        if out:
+            _print(out, check, finding)
+    if arguments.json:
+        print_json({"store": store.root, "findings": listed})
+    elif out and not arguments.repair and any(finding.repair for finding in found):
+        out.print("\nhalving doctor --repair mends what says so above", style="dim", highlight=False)
+    return 1 if is_wrong(found) else 0
+
+
+def _print(out: "Console", check: Check, finding: Finding) -> None:
+    from rich.text import Text
+
+    sign, style = ("repaired", "green") if finding.repaired else _SIGNS[finding.level]
+    out.print(Text.assemble((f"{check.name:<12} ", "bold"), (f"{sign:<9}", style), finding.what))
+    if finding.repaired:
+        out.print(Text(f"{'':<22}done: {finding.repaired}"))
+        return
+    if finding.means:
+        out.print(Text(f"{'':<22}it means: {finding.means}", style="dim"))
+    if finding.mend:
+        out.print(Text.assemble(f"{'':<22}mend it: ", (finding.mend, "bold"), " (--repair does)" if finding.repair else ""))

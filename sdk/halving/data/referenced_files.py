@@ -1,0 +1,147 @@
+"""Files that a snapshot has by reference: they stay where they are, and a row says what tells whether one is still what it was.
+
+That is its ``sha256``, or what S3 says of it without sending it: its ``version`` (in a bucket that keeps versions) or its ``etag``. Arrow
+reads an object as it is now, and no version of the past (apache/arrow#41310), so the object's version must still be the one of the row.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
+
+from halving.errors import InvalidInput, NotFound, StoreError
+from halving.store.faults import store_faults
+from halving.store.files import CHUNK
+from halving.store.filesystem import open_filesystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import fs
+
+IDENTITIES = ("sha256", "version", "etag")
+"""The columns that tell whether a file is still the same; the first of them that a row has counts."""
+
+_HEADERS = {"version": "VersionId", "etag": "ETag"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencedFile:
+    """A file as a row has it.
+
+    Attributes:
+        location: a path, or an address as :func:`halving.store.filesystem.open_filesystem` takes it.
+        kind: which of :data:`IDENTITIES` ``value`` is.
+    """
+
+    location: str
+    kind: str
+    value: str
+
+    def read(self) -> bytes:
+        """Its content.
+
+        Raises:
+            NotFound: it is gone.
+            StoreError: it is not what it was, or cannot be read.
+        """
+        with self._opened() as stream:
+            self._check_facts(stream)
+            content = bytes(stream.read())
+        if self.kind == "sha256":
+            self._compare(sha256(content).hexdigest())
+        else:  # S3 was asked what it has before it sent it: what came between the two would have been read unseen
+            self.check()
+        return content
+
+    def check(self) -> None:
+        """Find out whether it is still what it was: by reading it for its digest, else by one small request.
+
+        Raises:
+            NotFound, StoreError: as :meth:`read`.
+        """
+        with self._opened() as stream:
+            self._check_facts(stream)
+            if self.kind == "sha256":
+                hashed = sha256()
+                while chunk := stream.read(CHUNK):
+                    hashed.update(chunk)
+                self._compare(hashed.hexdigest())
+
+    def _check_facts(self, stream: "pa.NativeFile") -> None:
+        if self.kind != "sha256":
+            self._compare(object_facts(stream).get(self.kind, "none"))
+
+    def _compare(self, actual: str) -> None:
+        if actual != self.value:
+            raise StoreError(
+                f"{self.location} is not any more what the snapshot refers to: its {self.kind} is {actual}, not {self.value}; "
+                f"{'delete its newer versions' if self.kind == 'version' else 'put it back as it was'}, or take a new snapshot"
+            )
+
+    @contextmanager
+    def _opened(self) -> "Iterator[pa.NativeFile]":
+        with store_faults(f"cannot read {self.location}"):
+            filesystem, path = _place(self.location)
+            try:
+                stream = filesystem.open_input_stream(path, compression=None)
+            except FileNotFoundError:
+                raise NotFound(f"{self.location}, which the snapshot refers to, is gone") from None
+            with stream:
+                yield stream
+
+
+def referenced_file(row: Mapping[str, Any]) -> ReferencedFile:
+    """The file that a row refers to.
+
+    Raises:
+        InvalidInput: it refers to none.
+    """
+    kind = next((kind for kind in IDENTITIES if row.get(kind) is not None), None)
+    if kind is None or row.get("location") is None:
+        raise InvalidInput(
+            f"a row with {sorted(row)} is not accepted: give one of a snapshot by reference, with location and sha256, version or etag"
+        )
+    return ReferencedFile(str(row["location"]), kind, str(row[kind]))
+
+
+def object_facts(stream: "pa.NativeFile") -> dict[str, str]:
+    """``etag`` and ``version`` of an object of S3 that was just opened, as it was then; without those that it has not.
+
+    A version that the next write would overwrite, ``null``, is none.
+    """
+    found = {fact: stream.metadata().get(header, b"").decode().strip('"') for fact, header in _HEADERS.items()}
+    return {fact: value for fact, value in found.items() if value and (fact, value) != ("version", "null")}
+
+
+def location_of(given: str, path: str) -> str:
+    """Where a file can be read again.
+
+    Args:
+        given: the folder or address below which it was found; its options hold for the file, too.
+        path: the file's on the filesystem there.
+    """
+    if "://" not in given:
+        return path
+    parts = urlsplit(given)
+    return f"{parts.scheme}://{quote(path)}{'?' + parts.query if parts.query else ''}"
+
+
+def _place(location: str) -> "tuple[fs.FileSystem, str]":
+    from pyarrow import fs
+
+    if "://" not in location:
+        return fs.LocalFileSystem(), location
+    parts = urlsplit(location)
+    if parts.scheme != "s3":
+        return open_filesystem(location)
+    return _bucket(f"s3://{parts.netloc}?{parts.query}", os.getpid()), f"{parts.netloc}{unquote(parts.path)}"
+
+
+@lru_cache(maxsize=8)
+def _bucket(address: str, process: int) -> "fs.FileSystem":
+    """A connection for all files of a bucket; a forked process makes its own."""
+    return open_filesystem(address)[0]

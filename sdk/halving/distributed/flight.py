@@ -1,0 +1,96 @@
+"""What torch's flight recorder says of this process's collectives: those of DDP and of the trainable as well as our own.
+
+It counts, for each process group, the collectives that were entered and that have completed, and keeps the last ones (PyTorch 2.13,
+``torch/csrc/distributed/c10d/FlightRecorder.hpp``; gloo and NCCL both write to it). It is read as JSON: its other form is a pickle.
+"""
+
+import json
+import os
+from typing import Any, NamedTuple
+
+_ENTRIES = 64  # collectives that are kept; reading 2000, torch's own number, takes 0.1 s
+
+
+class Counts(NamedTuple):
+    """Collectives of a process group that this rank has entered, and those that have completed here."""
+
+    entered: int
+    completed: int
+
+
+class Collective(NamedTuple):
+    """A collective that this rank has entered.
+
+    Attributes:
+        number: of its process group in this process; see :func:`counts`.
+        group: the process group's name, the same on all ranks, behind that of its backend: ``gloo:0``.
+        description: of the process group.
+        position: 1 for the first collective of its group.
+        operation: ``all_reduce``, …
+        entered_at: Unix time, seconds.
+        timeout: seconds, after which the backend gives it up.
+        over: whether it has completed.
+    """
+
+    number: str
+    group: str
+    description: str
+    position: int
+    operation: str
+    entered_at: float
+    timeout: float
+    over: bool
+
+
+def switch_on() -> None:
+    """Have torch record; to be called before the first process group."""
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", str(_ENTRIES))
+
+
+def counts() -> dict[str, Counts]:
+    """By the number of the process group in this process. It takes microseconds."""
+    return counts_in(_dump(includeCollectives=False))
+
+
+def collectives() -> list[Collective]:
+    """The last ones that this rank has entered, in that order."""
+    return collectives_in(_dump())
+
+
+def _dump(**options: bool) -> bytes:
+    from torch._C import _distributed_c10d
+
+    dump: bytes = _distributed_c10d._dump_fr_trace_json(**options)  # type: ignore[attr-defined]  # not in torch's stubs
+    return dump
+
+
+def counts_in(dump: bytes) -> dict[str, Counts]:
+    """As :func:`counts`, of what the recorder has given."""
+    found = json.loads(dump).get("pg_status", {})
+    return {
+        number: Counts(_whole(one, "last_enqueued_collective"), _whole(one, "last_completed_collective")) for number, one in found.items()
+    }
+
+
+def collectives_in(dump: bytes) -> list[Collective]:
+    """As :func:`collectives`, of what the recorder has given."""
+    return [_collective(entry) for entry in json.loads(dump).get("entries", []) if not entry["is_p2p"]]
+
+
+def _whole(status: dict[str, str], name: str) -> int:
+    return max(0, int(status[name]))  # -1: none yet
+
+
+def _collective(entry: dict[str, Any]) -> Collective:
+    backend, _, operation = entry["profiling_name"].partition(":")
+    name, description = entry["process_group"]
+    return Collective(
+        str(entry["pg_id"]),
+        f"{backend}:{name}",
+        description,
+        entry["collective_seq_id"],
+        operation,
+        entry["time_created_ns"] / 1e9,
+        entry["timeout_ms"] / 1e3,
+        entry["retired"],
+    )

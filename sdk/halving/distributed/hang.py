@@ -1,0 +1,94 @@
+"""Which rank did not come to a collective, from what the ranks say of themselves; and the text that says so."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+_INDENT = "  "
+
+
+@dataclass(frozen=True)
+class Hang:
+    """A collective in which ranks wait for others.
+
+    Attributes:
+        collective: its name, as the trainable's author knows it.
+        timeout: seconds.
+        since: Unix time from which on the first of the ranks waited.
+        waiting: ranks that have entered it.
+        absent: ranks that have not.
+        stacks: rank to where its main thread was, the outermost call first; None for a rank that did not say.
+    """
+
+    collective: str
+    timeout: float
+    since: float
+    waiting: tuple[int, ...]
+    absent: tuple[int, ...]
+    stacks: dict[int, str | None]
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> "Hang":
+        given = json.loads(text)
+        given["stacks"] = {int(rank): stack for rank, stack in given["stacks"].items()}
+        given["waiting"], given["absent"] = tuple(given["waiting"]), tuple(given["absent"])
+        return cls(**given)
+
+
+def find_hang(
+    collective: str, group: str, position: int, timeout: float, members: Sequence[int], testimonies: Mapping[int, Mapping[str, Any]]
+) -> Hang:
+    """Tell the ranks that wait in a collective from those that did not come.
+
+    Args:
+        collective: its name for people.
+        group, position: which it is: the process group, and how many collectives of that group a rank has entered once it is in this one.
+        timeout: seconds.
+        members: ranks of the process group.
+        testimonies: what each rank says of itself; of one that did not answer there is none. ``entered``: process group to the number of
+            its collectives that the rank has entered; ``since``: process group to the Unix time of the last; ``stack``: a text.
+    """
+    waiting = tuple(rank for rank in members if rank in testimonies and testimonies[rank]["entered"].get(group, 0) >= position)
+    absent = tuple(rank for rank in members if rank not in waiting)
+    since = min((testimonies[rank]["since"].get(group, float("inf")) for rank in waiting), default=float("inf"))
+    stacks = {rank: testimonies[rank]["stack"] if rank in testimonies else None for rank in members}
+    return Hang(collective, timeout, since, waiting, absent, stacks)
+
+
+def describe(hang: Hang) -> str:
+    """What a tired engineer must know; its last line says it in short, as that of a traceback does."""
+    lines = ["Where each rank was when the collective was given up:"]
+    for rank, stack in sorted(hang.stacks.items(), key=lambda one: (one[0] in hang.waiting, one[0])):
+        lines.append(f"{_INDENT}rank {rank} ({'waited' if rank in hang.waiting else 'did not come'}):")
+        said = stack or "it did not answer: it is stopped, or in native code that holds Python's interpreter lock"
+        lines += [f"{_INDENT * 2}{line}" for line in said.rstrip().splitlines()]
+    return "\n".join([*lines, summary(hang)])
+
+
+def summary(hang: Hang) -> str:
+    """In one line: who did not come, where to, and who waited for how long."""
+    moment = datetime.fromtimestamp(hang.since, UTC).strftime("%H:%M:%S UTC")
+    allowed = f"{hang.timeout:g} s (resources.collective_timeout_seconds)"
+    if not hang.absent:
+        return (
+            f"{hang.collective} hung for {allowed}, since {moment}, although every rank had entered it: look at the network between the "
+            "nodes, and whether all ranks gave tensors of the same size"
+        )
+    return (
+        f"{_ranks(hang.absent)} did not come to {hang.collective} within {allowed}; {_ranks(hang.waiting)} had waited there since {moment}"
+    )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 1, 2 and 3``; of many the first ones."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = [str(rank) for rank in ranks]
+    if len(shown) > 8:
+        shown = [*shown[:7], f"{len(shown) - 7} more"]
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

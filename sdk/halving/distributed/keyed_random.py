@@ -1,0 +1,33 @@
+"""Random numbers of a step that depend on nothing before it: torch's generators are keyed by seed, step and micro-batch.
+
+So a resumed training draws the same dropout masks, whatever the checkpoint knows of generators; ranks draw different ones; and with the
+micro-batches numbered across all ranks the masks are the same on any number of ranks. Around a step the generators are left as they were.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextmanager
+def generators_kept(device: "torch.device") -> Iterator[None]:
+    """Leave torch's generators, of the CPU and of a device, as they are now; it does not wait for the device."""
+    import torch
+
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield
+
+
+def key_generators(device: "torch.device", *key: int) -> None:
+    """Seed torch's generators, of the CPU and of a device, with numbers."""
+    import torch
+
+    seed = int.from_bytes(blake2b(",".join(map(str, key)).encode(), digest_size=8).digest(), "little")
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

@@ -1,0 +1,93 @@
+"""Cutting a rank's share of a batch into micro-batches: which are computed one after another, and whose gradients are added."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+
+def micro_batch_count(rows: Sequence[int], micro_batch: int | None, least: int = 1) -> int:
+    """How many micro-batches each rank cuts its share of a batch into: the same number on all ranks, because a sharded model's forward
+    pass is a collective.
+
+    Args:
+        rows: of each rank's share.
+        micro_batch: the most rows of one of them; None where a share may be as large as it is. A rank whose share has fewer rows than
+            that makes parts, or whose neighbour's has, computes more rows at once: no part may be empty.
+        least: how many there are at least.
+    """
+    wanted = max(least, -(-max(rows) // micro_batch) if micro_batch else 1)
+    return min(wanted, min(rows))
+
+
+def bounds(rows: int, parts: int) -> list[tuple[int, int]]:
+    """The rows of each of so many parts: from, and up to. They depend on nothing else, and differ by at most one row in size."""
+    return list(pairwise(rows * part // parts for part in range(parts + 1)))
+
+
+def rows_of(batch: Sequence[Any]) -> int:
+    """The rows of a batch: the common length of all tensors, arrays and lists in it.
+
+    Raises:
+        InvalidInput: they differ, or there are none.
+    """
+    lengths = {len(leaf): name for name, leaf in _leaves(batch, "batch") if _has_rows(leaf)}
+    if len(lengths) == 1 and (rows := next(iter(lengths))):
+        return rows
+    if not lengths or 0 in lengths:
+        raise InvalidInput(
+            "a batch without rows is not accepted: give training.step() tensors, arrays or lists whose first dimension is rows"
+        )
+    found = ", ".join(f"{name} has {length}" for length, name in sorted(lengths.items()))
+    raise InvalidInput(f"a batch of different numbers of rows is not accepted: {found}; the first dimension of each must be the rows")
+
+
+def part_of(batch: Sequence[Any], first: int, end: int, device: "torch.device") -> tuple[Any, ...]:
+    """Some rows of a batch, on a device: arrays of numbers become tensors, lists stay lists, and what has no rows is given as it is."""
+
+    def taken(leaf: Any) -> Any:
+        return _on_device(leaf[first:end] if _has_rows(leaf) else leaf, device)
+
+    return tuple(_mapped(each, taken) for each in batch)
+
+
+def _on_device(leaf: Any, device: "torch.device") -> Any:
+    import numpy as np
+    import torch
+
+    if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf":
+        leaf = torch.from_numpy(leaf)
+    return leaf.to(device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}[{key!r}]")
+    elif _is_structure(value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{name}[{index}]")
+    else:
+        yield name, value
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if _is_structure(value):
+        items = [_mapped(item, change) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return change(value)
+
+
+def _is_structure(value: Any) -> bool:
+    """A tuple, or the list that PyTorch's DataLoader makes of one; a list of numbers or of strings is a column."""
+    return isinstance(value, tuple) or (isinstance(value, list) and all(_has_rows(item) or isinstance(item, Mapping) for item in value))
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, list) or getattr(value, "ndim", 0) > 0

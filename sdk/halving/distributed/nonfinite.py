@@ -1,0 +1,123 @@
+"""Steps whose loss or gradients are not finite: none is applied, all ranks count the same ones, and the rank that began it is named.
+
+A NaN of one rank reaches all others by itself: gradients are summed over ranks, and a loss that is not finite makes its rank's gradients
+NaN. So the norm of the summed gradients is finite on all ranks or on none, and nothing needs to be exchanged until a step is bad. What
+each rank saw of its own, before the sum, is kept on its device and read by the host a step later.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halving.errors import Diverged
+
+if TYPE_CHECKING:
+    import torch
+
+    from halving.distributed.ranks import Ranks
+
+
+class _Seen(NamedTuple):
+    step: int
+    flags: "torch.Tensor"  # on the host: whether the step was bad, this rank's loss, this rank's gradients
+    copied: Any  # a CUDA event, or None
+
+    def read(self) -> list[bool]:
+        if self.copied is not None:
+            self.copied.synchronize()
+        return [bool(flag) for flag in self.flags.tolist()]
+
+
+class NonFinite:
+    """What was seen of steps that are not finite.
+
+    Args:
+        skips: so many bad steps in a row are left out; the next one in a row ends the training.
+
+    Attributes:
+        in_a_row: bad steps up to now, without a good one between them.
+    """
+
+    def __init__(self, ranks: "Ranks", device: "torch.device", skips: int) -> None:
+        import torch
+
+        self._ranks, self._device, self._skips = ranks, device, skips
+        self.in_a_row = 0
+        self._own = torch.zeros(2, device=device)  # this step's: loss, gradients
+        self._seen: list[_Seen] = []
+
+    def look_at_loss(self, loss: "torch.Tensor") -> None:
+        """Remember, without waiting for the device, whether this rank's loss is finite."""
+        self._own[0] += ~loss.detach().isfinite()
+
+    def look_at_gradients(self, *gradients: "torch.Tensor") -> None:
+        """Remember, without waiting for the device, whether this rank's gradients, before they are summed over ranks, are finite."""
+        import torch
+
+        # The smallest and the largest are NaN where any is. A norm might overflow, and on a CPU the largest norm takes 25 times as long.
+        found = [extreme for each in gradients if each.numel() for extreme in torch.aminmax(each)]
+        if found:
+            self._own[1] += ~torch.stack(found).isfinite().all()
+
+    def forget(self) -> None:
+        """Forget what was looked at in this step: it is computed again."""
+        self._own.zero_()
+
+    def end_step(self, step: int, bad: "torch.Tensor") -> None:
+        """Queue what is known of a step for the host.
+
+        Args:
+            bad: 0-d, on the device, the same on all ranks: whether the summed gradients are not finite.
+        """
+        import torch
+
+        flags = torch.stack([bad.to(torch.float32), *self._own])
+        self._own.zero_()
+        if self._device.type != "cuda":
+            self._seen.append(_Seen(step, flags, None))
+            return
+        host = torch.empty(3, pin_memory=True)
+        host.copy_(flags, non_blocking=True)
+        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record(torch.cuda.current_stream(self._device))
+        self._seen.append(_Seen(step, host, copied))
+
+    def count(self, up_to: int, scale: "Callable[[], float] | None" = None) -> None:
+        """Count the steps up to one of them; all ranks must call it for the same steps. Where one is bad, it is a collective.
+
+        Args:
+            scale: of fp16's losses. While it is above 1 a bad step with finite losses is one whose scale was too large: it is left out
+                and the scale is halved, as it should be.
+
+        Raises:
+            Diverged: there were too many in a row.
+        """
+        while self._seen and self._seen[0].step <= up_to:
+            seen = self._seen.pop(0)
+            bad, *own = seen.read()
+            if not bad:
+                self.in_a_row = 0
+                continue
+            of_ranks = self._ranks.gather("training.step", own)
+            if scale is not None and scale() > 1 and not any(loss for loss, _ in of_ranks):
+                continue
+            self.in_a_row += 1
+            self._tell(seen.step, _cause(of_ranks))
+
+    def _tell(self, step: int, cause: str) -> None:
+        if self.in_a_row > self._skips:
+            raise Diverged(
+                f"{cause} at step {step}: {self.in_a_row} in a row, of which at most {self._skips} are left out. None of them was applied, "
+                "and the last checkpoint is good. Lower the learning rate, or look at the data of these steps"
+            )
+        if self._ranks.leads:
+            warnings.warn(f"step {step} was left out: {cause} ({self.in_a_row} in a row of at most {self._skips})", stacklevel=4)
+
+
+def _cause(of_ranks: list[list[bool]]) -> str:
+    """What was not finite, and where: of each rank, whether its loss and its gradients were not."""
+    for place, what in enumerate(("loss", "gradients")):
+        if ranks := [str(rank) for rank, own in enumerate(of_ranks) if own[place]]:
+            were = "was" if what == "loss" and len(ranks) == 1 else "were"
+            return f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} {were} NaN or infinite"
+    return "the norm of the gradients was infinite"

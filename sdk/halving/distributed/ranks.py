@@ -1,0 +1,333 @@
+"""What all ranks of a gang must agree on: rank 0 speaks with the platform, and the others hear from it what it was told.
+
+Nothing that decides how far a training goes may be decided per rank: a clock, a store's answer or a signal reaches one rank a moment
+before another. So each such call is a *collective*: every rank enters it, rank 0 acts, and the others get its result or its error.
+
+Control messages are JSON in tensors of bytes over gloo, in process groups of their own; nothing is unpickled.
+"""
+
+import json
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from halving import errors
+from halving.errors import HalvingError, InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import Store
+
+    from halving.distributed.watch import Watch
+
+OWN = "halving:"
+"""Begins the description of our own process groups."""
+ARRIVALS = f"{OWN}arrivals"
+"""Describes the process group in which a rank may be without waiting there; :attr:`Gang.waits` says whether it does."""
+SAVES = f"{OWN}saves"
+"""Describes the process group of saves (:mod:`halving.checkpoints.sharded.save`), whose collectives are a background thread's."""
+_FIRST_BYTES = 2048  # of a message; a longer one takes a second collective
+_STOPPING = "run.stopping"
+_ASK_SECONDS = 0.1  # between two exchanges of flags, where calls come closer than that
+_MOST_CALLS = 16  # for one exchange: so many calls later, at most, every rank knows of a flag
+_ANSWER_SECONDS = 24 * 3600.0  # rank 0 may wait for the platform or a store, which have bounds of their own
+
+Orders = Mapping[str, Callable[[Any], Any]]
+"""What rank 0 may have the others do before it answers: name to function of what is given with the order."""
+
+
+class Ranks(Protocol):
+    """The ranks of a training, as one of them sees them.
+
+    Attributes:
+        rank: of this process, 0 … world_size - 1.
+        world_size: how many there are.
+        local_rank: this process's number on its node.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is rank 0."""
+
+    def together(
+        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+    ) -> Any:
+        """Enter a collective: rank 0 does ``action``; every rank gets its result, as JSON has it, or raises the same error.
+
+        Args:
+            call: what the user has called, for the error when ranks call different things.
+            action: done by rank 0 alone; it may give :meth:`order`.
+            orders: what the other ranks may be ordered meanwhile.
+            on_flag: called on rank 0 before the action, where :meth:`flag` was called on any rank.
+
+        Raises:
+            InvalidInput: the ranks have called different things; it names them.
+            HalvingError, SystemExit: whatever the action raised on rank 0.
+        """
+
+    def order(self, name: str, given: Any = None) -> None:
+        """On rank 0, within an action: have the others do something, which rank 0 then does as well."""
+
+    def flag(self) -> None:
+        """Something has come to this rank alone (a signal) that rank 0 must hear at the next collective."""
+
+    def gather(self, call: str, own: Any) -> list[Any]:
+        """What every rank gives, as JSON has it, in the order of ranks; on all of them."""
+
+    def any_later(self, flag: bool) -> bool:
+        """Whether any rank gave True in an earlier call: it never waits for a rank that is a step behind.
+
+        Where calls are less than 0.1 s apart not each of them asks the other ranks, but one of sixteen does: so give True again until it
+        is answered, which is in the same call on all ranks.
+        """
+
+    def barrier(self, call: str) -> None:
+        """Wait until every rank is here."""
+
+    def connect(self) -> Any:
+        """A connection to the gang's ``torch.distributed.Store``, for one user: a call that waits there keeps no other from it.
+
+        It is None where there is one process.
+        """
+
+    def share_waited(self) -> float | None:
+        """The share of the time since the last call, 0 to 1, in which this rank was in a collective; None where nobody has looked."""
+
+
+class Alone:
+    """The ranks of a training in one process."""
+
+    rank = local_rank = 0
+    world_size = 1
+    leads = True
+
+    def together(
+        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+    ) -> Any:
+        return action()
+
+    def order(self, name: str, given: Any = None) -> None:
+        pass
+
+    def flag(self) -> None:
+        pass
+
+    def gather(self, call: str, own: Any) -> list[Any]:
+        return [own]
+
+    def any_later(self, flag: bool) -> bool:
+        return flag
+
+    def barrier(self, call: str) -> None:
+        pass
+
+    def connect(self) -> Any:
+        return None
+
+    def share_waited(self) -> float | None:
+        return None
+
+
+ALONE = Alone()
+
+
+class Gang:
+    """The ranks of a gang; made after ``torch.distributed.init_process_group``, on all of them.
+
+    Args:
+        timeout: seconds for which a rank waits until the others have entered the same collective.
+
+    Attributes:
+        told_error: whether this rank has raised, in its last collective, what rank 0 had raised before.
+        call: the collective that this rank has waited in last.
+        waits: whether it waits there for the others to come.
+        watch: watches this rank's collectives; None where nobody has begun to.
+    """
+
+    watch: "Watch | None" = None
+
+    def __init__(self, rank: int, world_size: int, local_rank: int, *, timeout: float) -> None:
+        import torch.distributed as dist
+
+        self.rank, self.world_size, self.local_rank = rank, world_size, local_rank
+        self.leads = rank == 0
+        self._arrivals: dist.ProcessGroup = _group(ARRIVALS, timeout)
+        self._answers: dist.ProcessGroup = _group(f"{OWN}answers", _ANSWER_SECONDS)
+        self.call, self.waits = "the gang's begin", False
+        self.told_error = self._flagged = False
+        self._before: tuple[dist.Work, list[torch.Tensor]] | None = None  # what was asked a step before
+        self._calls, self._calls_each, self._asked_at = 0, 1, time.monotonic()  # since the last exchange of flags; for each of them
+
+    def together(
+        self, call: str, action: Callable[[], Any], orders: Orders | None = None, *, on_flag: Callable[[], object] | None = None
+    ) -> Any:
+        flagged = self._arrive(call)
+        if not self.leads:
+            return self._follow(orders or {})
+        try:
+            if flagged and on_flag is not None:
+                on_flag()
+            result = action()
+        except SystemExit as ended:
+            self._tell({"exit": ended.code})
+            raise
+        except Exception as error:
+            self._tell({"raised": [type(error).__name__, str(error)]})
+            raise
+        self._tell({"done": result})
+        return result
+
+    def order(self, name: str, given: Any = None) -> None:
+        self._tell({"order": name, "given": given})
+
+    def flag(self) -> None:
+        self._flagged = True
+
+    def gather(self, call: str, own: Any) -> list[Any]:
+        self._arrive(call)
+        return self._exchange(own)
+
+    def any_later(self, flag: bool) -> bool:
+        found = self._flags_before()
+        self._calls += 1
+        if self._calls >= self._calls_each:
+            now = time.monotonic()
+            # All ranks go by rank 0's number, so that all ask in the same calls.
+            pace = int(_ASK_SECONDS * self._calls / max(now - self._asked_at, 1e-9))
+            self._calls, self._asked_at = 0, now
+            self._before = self._enter(_STOPPING, flag, min(max(pace, 1), _MOST_CALLS))
+        return found
+
+    def barrier(self, call: str) -> None:
+        self._arrive(call)
+
+    def share_waited(self) -> float | None:
+        return self.watch.share_waited() if self.watch is not None else None
+
+    def connect(self) -> "Store":
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        return dist.PrefixStore("halving", _get_default_store().clone())  # type: ignore[attr-defined]  # not in torch's stubs
+
+    def _arrive(self, call: str) -> bool:
+        """Wait until all ranks are in this collective; whether one of them was flagged.
+
+        Raises:
+            InvalidInput: they are in different ones.
+        """
+        self.told_error = False  # what was told before, the trainable has caught
+        self._flags_before()
+        flagged, self._flagged = self._flagged, False
+        return self._entered(call, *self._enter(call, flagged))
+
+    def _flags_before(self) -> bool:
+        """Whether any rank had given True when this was last asked, where nobody has waited for the answer yet."""
+        if self._before is None:
+            return False
+        before, self._before = self._before, None
+        flagged = self._entered(_STOPPING, *before)
+        self._calls_each = int(before[1][0][2])
+        return flagged
+
+    def _enter(self, call: str, flag: bool, number: int = 0) -> "tuple[dist.Work, list[torch.Tensor]]":
+        """Tell the others which collective this rank is in, without waiting for them; and a number, of which rank 0's counts."""
+        import torch
+        import torch.distributed as dist
+
+        own = torch.tensor([zlib.crc32(call.encode()), int(flag), number], dtype=torch.int64)
+        of_all = [torch.empty_like(own) for _ in range(self.world_size)]
+        work = dist.all_gather(of_all, own, group=self._arrivals, async_op=True)
+        assert work is not None  # this process is in the group
+        return work, of_all
+
+    def _entered(self, call: str, work: "dist.Work", of_all: "list[torch.Tensor]") -> bool:
+        """Wait for the others; whether one of them was flagged."""
+        self.call, self.waits = call, True
+        work.wait()
+        self.waits = False
+        if len({int(one[0]) for one in of_all}) > 1:
+            calls = self._exchange(call)
+            other = next(rank for rank, one in enumerate(calls) if one != calls[0])
+            raise InvalidInput(
+                f"rank {other} has called {calls[other]} where rank 0 has called {calls[0]}: every rank must call the same functions of "
+                "its run in the same order, so call them outside of `if run.rank == 0`"
+            )
+        return any(int(one[1]) for one in of_all)
+
+    def _follow(self, orders: Orders) -> Any:
+        while True:
+            told = self._hear()
+            if "order" in told:
+                orders[told["order"]](told["given"])
+            elif "exit" in told:
+                raise SystemExit(told["exit"])
+            elif "raised" in told:
+                self.told_error = True
+                name, text = told["raised"]
+                raise error_named(name, text) or HalvingError(f"rank 0 raised {name}: {text}")
+            else:
+                return told["done"]
+
+    def _tell(self, message: Any) -> None:
+        self._broadcast(json.dumps(message).encode())
+
+    def _hear(self) -> Any:
+        return json.loads(self._broadcast(b""))
+
+    def _broadcast(self, data: bytes) -> bytes:
+        """Rank 0's bytes, on every rank: their number in the first eight."""
+        import torch
+        import torch.distributed as dist
+
+        first = torch.zeros(_FIRST_BYTES, dtype=torch.uint8)
+        if self.leads:
+            head = (len(data).to_bytes(8, "little") + data)[:_FIRST_BYTES]
+            first[: len(head)] = _tensor(head)
+        dist.broadcast(first, src=0, group=self._answers)
+        got = first.numpy().tobytes()
+        size, found = int.from_bytes(got[:8], "little"), got[8:]
+        if size <= len(found):
+            return found[:size]
+        rest = _tensor(data[len(found) :]) if self.leads else torch.empty(size - len(found), dtype=torch.uint8)
+        dist.broadcast(rest, src=0, group=self._answers)
+        return found + rest.numpy().tobytes()
+
+    def _exchange(self, own: Any) -> list[Any]:
+        import torch
+        import torch.distributed as dist
+
+        data = json.dumps(own).encode()
+        sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world_size)]
+        dist.all_gather(sizes, torch.tensor([len(data)]), group=self._arrivals)
+        longest = max(int(size) for size in sizes)
+        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world_size)]
+        dist.all_gather(found, _tensor(data.ljust(longest, b" ")), group=self._arrivals)
+        return [json.loads(one.numpy().tobytes()) for one in found]
+
+
+def _group(description: str, timeout: float) -> Any:
+    import torch.distributed as dist
+
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout), group_desc=description)
+
+
+def _tensor(data: bytes) -> Any:
+    import torch
+
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
+
+
+def error_named(name: str, text: str) -> HalvingError | None:
+    """An error that another rank has raised, by the name of its class; None where that is not one of :mod:`halving.errors`."""
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, HalvingError) and kind is not errors.BatchMissing:  # which takes more than a text
+        return kind(text)
+    return None

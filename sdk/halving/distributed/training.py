@@ -1,0 +1,368 @@
+"""One training step on any number of ranks: what ``run.distribute`` gives.
+
+The step is the unit, because all that is done about a batch is done around its loss: it is cut into micro-batches, computed in mixed
+precision, summed over ranks, clipped, left out where it is not finite, and computed again where memory was not enough.
+"""
+
+import secrets
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from halving.distributed import exact, out_of_memory, wrapping
+from halving.distributed.keyed_random import generators_kept, key_generators
+from halving.distributed.micro_batches import bounds, micro_batch_count, part_of, rows_of
+from halving.distributed.nonfinite import NonFinite
+from halving.distributed.options import Options
+from halving.distributed.out_of_memory import MemoryNotes
+from halving.distributed.precision import Precision
+from halving.errors import InvalidInput, OutOfMemory
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from halving.distributed.ranks import Ranks
+
+Loss = Callable[..., Any]
+"""``loss(model, *batch)``: the mean loss over a batch's rows, a 0-d tensor."""
+_WARM_UPS = 2  # backward passes after which DDP has its final buckets
+
+
+def distribute(
+    ranks: "Ranks",
+    device: "torch.device",
+    model: "nn.Module",
+    optimizer: "Optimizer",
+    *,
+    seed: int | None = None,
+    notes: MemoryNotes | None = None,
+    **options: Any,
+) -> "Training":
+    """Train a model on all ranks; also where there is but one.
+
+    The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and remains what is evaluated and saved,
+    under the names that its parameters have always had. All ranks begin with rank 0's parameters.
+
+    Args:
+        ranks: of the training.
+        device: of this rank.
+        optimizer: over parameters of the model; where they are sharded it must not have made steps yet.
+        seed: of the random numbers within a step; without one rank 0 draws one.
+        notes: of earlier attempts that ended because memory was not enough.
+        precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32 always.
+        accumulate: into how many micro-batches each rank cuts its share of a batch, or ``"auto"``: as many as keep a micro-batch no larger
+            than ``micro_batch``, or where that is not given, than it was when the training began. So the global batch, and with it the
+            training, is the same on any number of ranks.
+        micro_batch: the most rows that a rank computes at once.
+        clip: the largest norm of the gradients, over all ranks; None does not clip.
+        shard: ``"ddp"`` keeps the whole model on every rank, ``"fsdp"`` (FSDP2) a part of it.
+        blocks: the classes of the modules that are checkpointed, compiled and sharded one by one; by default the members of the model's
+            longest ``ModuleList``, else of its longest ``Sequential``.
+        activation_checkpointing: compute the blocks' activations again in the backward pass instead of keeping them.
+        compile: compile the blocks; a dict gives options of ``torch.compile``.
+        exact: the same bits on any number of ranks (:mod:`halving.distributed.exact`); a number says into how many micro-batches each
+            global batch is cut (8).
+        skips: so many steps in a row whose loss or gradients are not finite are left out; the next one raises ``Diverged``.
+        out_of_memory: ``"fail"``, or ``"halve"``: one more try with half the micro-batch.
+
+    Raises:
+        InvalidInput: an argument is not accepted, or the optimizer has parameters that are not the model's.
+    """
+    chosen = Options.of(options)
+    _check_parameters(model, optimizer)
+    if chosen.leaves is not None:
+        exact.check_leaves(chosen.leaves, ranks.world_size)
+        exact.check_exact(model, device)
+    is_sharded = chosen.shard == "fsdp" and ranks.world_size > 1
+    precision = Precision(chosen.precision, device, cast_by_model=is_sharded)
+    nonfinite = NonFinite(ranks, device, chosen.skips)
+    module = wrapping.prepared(ranks, device, model, optimizer, chosen, precision, nonfinite)
+    drawn, too_large = ranks.together(
+        "run.distribute", lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None]
+    )
+    return Training(ranks, device, model, module, optimizer, chosen, precision, nonfinite, drawn, notes, too_large)
+
+
+class Training:
+    """The training of a model by an optimizer. Get one from :func:`distribute`.
+
+    Attributes:
+        steps: made so far, also those that were left out.
+        micro_batch: the most rows that a rank computes at once; None before the first step, and where ``accumulate`` is a number.
+        gradient_norm: of the last step, over all ranks and before clipping: 0-d, on the device.
+    """
+
+    def __init__(
+        self,
+        ranks: "Ranks",
+        device: "torch.device",
+        model: "nn.Module",
+        module: "nn.Module",
+        optimizer: "Optimizer",
+        options: Options,
+        precision: Precision,
+        nonfinite: NonFinite,
+        seed: int,
+        notes: MemoryNotes | None,
+        too_large: int | None,
+    ) -> None:
+        self.steps = 0
+        self.micro_batch = options.micro_batch
+        self.gradient_norm: torch.Tensor | None = None
+        self._ranks, self._device, self._model, self._module, self._optimizer = ranks, device, model, module, optimizer
+        self._options, self._precision, self._nonfinite, self._seed, self._notes = options, precision, nonfinite, seed, notes
+        self._halved = False
+        self._warm_ups = _WARM_UPS if _is_ddp(module) and ranks.world_size > 2 else 0  # two numbers have one sum, in any order
+        if too_large is not None:
+            self._halve(too_large)
+
+    def step(self, loss: Loss, *batch: Any) -> "torch.Tensor":
+        """Make one step of the optimizer.
+
+        Args:
+            loss: called as ``loss(model, *batch)`` with some of the batch's rows, on the device; it gives their *mean* loss, a 0-d tensor.
+                Use the model that it is given. It may be called more than once for the same rows.
+            batch: this rank's share of a global batch, as a loader of ``run.dataset`` deals it: tensors, arrays or lists with the rows as
+                first dimension, or dicts and tuples of them. Arrays become tensors; anything else is handed on as it is.
+
+        Returns:
+            The mean loss over the rows of all ranks, 0-d on the device. To log it does not wait for the device.
+
+        Raises:
+            Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was applied.
+            OutOfMemory: memory was not enough, also with half the micro-batch if that is allowed.
+            InvalidInput: the batch has no rows or differing numbers of them, or the loss is not one number.
+        """
+        import torch
+        import torch.distributed as dist
+
+        rows = self._rows_of_all(rows_of(batch))
+        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        self._optimizer.zero_grad(set_to_none=True)
+        while True:
+            try:
+                with generators_kept(self._device):
+                    mean = self._sum_exactly(loss, batch, rows) if self._options.leaves else self._accumulate(loss, batch, rows)
+                break
+            except torch.OutOfMemoryError as error:
+                self._ran_out(error, rows)
+            self._begin_again(buffers)
+        # The optimizer makes its step meanwhile; an exact mean is that of all ranks already.
+        summing = dist.all_reduce(mean, async_op=True) if self._ranks.world_size > 1 and not self._options.leaves else None
+        try:
+            self._update(buffers)
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory(f"rank {self._ranks.rank} ran out of memory in the optimizer's step: {self._memory()}") from error
+        if summing is not None:
+            summing.wait()
+        return mean
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data from which a training goes on as if it had not been interrupted, on any number of ranks; the same on all of them."""
+        return {
+            "steps": self.steps,
+            "seed": self._seed,
+            "micro_batch": self.micro_batch,
+            "halved": self._halved,
+            "left_out": self._nonfinite.in_a_row,
+            "scaler": self._precision.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps, self._seed, self._nonfinite.in_a_row = state["steps"], state["seed"], state["left_out"]
+        self._precision.load_state_dict(state["scaler"])
+        if self._options.micro_batch is None or state["halved"]:
+            sizes = [size for size in (state["micro_batch"], self.micro_batch) if size is not None]
+            self.micro_batch = min(sizes, default=None)
+        self._halved = self._halved or state["halved"]
+
+    def _rows_of_all(self, own: int) -> list[int]:
+        """The rows of each rank's share. It waits for the other ranks' processes, not for any device."""
+        import torch
+        import torch.distributed as dist
+
+        if self._ranks.world_size == 1:
+            return [own]
+        of_all = [torch.empty(1, dtype=torch.int64) for _ in range(self._ranks.world_size)]
+        dist.all_gather(of_all, torch.tensor([own]))
+        return [int(one) for one in of_all]
+
+    def _accumulate(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
+        """Compute the gradients of the mean loss over all ranks' rows; give this rank's part of that mean."""
+        import torch
+
+        options, rank, world_size = self._options, self._ranks.rank, self._ranks.world_size
+        if options.accumulate == "auto" and self.micro_batch is None:
+            self.micro_batch = max(rows)
+        parts = bounds(rows[rank], self._count(rows))
+        self._warm_up(loss, part_of(batch, *parts[0], self._device))
+        mean = torch.zeros((), device=self._device)
+        for number, (first, end) in enumerate(parts):
+            key_generators(self._device, self._seed, self.steps, rank, number)
+            weight = (end - first) / sum(rows)
+            with self._sending_gradients(number == len(parts) - 1):
+                # DDP and FSDP2 give the mean over ranks, and what is wanted is the sum.
+                mean += weight * self._backward(loss, part_of(batch, first, end, self._device), weight * world_size)
+        return mean
+
+    def _sum_exactly(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
+        """As :meth:`_accumulate`, with the same bits on any number of ranks; give the mean over all of them."""
+        import torch
+
+        leaves, total, start = self._options.leaves or 1, sum(rows), sum(rows[: self._ranks.rank])
+        share = leaves // self._ranks.world_size
+        numbers = range(self._ranks.rank * share, (self._ranks.rank + 1) * share)
+        own = bounds(total, leaves)[numbers.start : numbers.stop]
+        if (own[0][0], own[-1][1]) != (start, start + rows[self._ranks.rank]):
+            raise InvalidInput(
+                f"batches of {list(rows)} rows on the ranks are not accepted with exact = {self._options.exact!r}: rank r of R must have "
+                "the rows from B*r//R to B*(r+1)//R of B, as loaders of run.dataset deal them"
+            )
+        parameters = self._trained()
+        tree = exact.TreeSum()
+        for number, (first, end) in zip(numbers, own, strict=True):
+            key_generators(self._device, self._seed, self.steps, number)
+            weight, mean = (end - first) / total, torch.zeros((), device=self._device)
+            if end > first:
+                mean = weight * self._backward(loss, part_of(batch, first - start, end - start, self._device), weight)
+            gradients = [torch.zeros_like(each) if each.grad is None else each.grad for each in parameters]
+            tree.add([*gradients, mean])
+            self._optimizer.zero_grad(set_to_none=True)
+        *own_gradients, _ = tree.total
+        self._nonfinite.look_at_gradients(*own_gradients)
+        *gradients, mean = exact.summed_over_ranks(tree.total, self._ranks.world_size)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        return mean
+
+    def _backward(self, loss: Loss, part: Sequence[Any], weight: float) -> "torch.Tensor":
+        """Add the gradients of ``weight * loss``; give the loss."""
+        import torch
+
+        with self._precision.casting():
+            value = loss(self._module, *part)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+            raise InvalidInput(
+                f"a loss of {value!r} is not accepted: loss(model, *batch) must return the mean loss of the rows, a 0-d tensor"
+            )
+        self._nonfinite.look_at_loss(value)
+        weighted = self._precision.scaler.scale(value.float() * weight)
+        # A loss that is not finite makes all gradients NaN, also where its own would be finite: so every rank sees it.
+        torch.autograd.backward(weighted, torch.ones_like(weighted) + 0 * value.detach().float())
+        return value.detach().float().reshape(())
+
+    def _update(self, buffers: "Sequence[tuple[torch.Tensor, torch.Tensor]]") -> None:
+        """Clip, and let the optimizer make its step unless the gradients are not finite; then the model's buffers are put back, too."""
+        import torch
+        from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+        scaler, parameters = self._precision.scaler, self._trained()
+        scaler.unscale_(self._optimizer)
+        norm = get_total_norm([each.grad for each in parameters if each.grad is not None])
+        norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        if self._options.clip is not None:
+            clip_grads_with_norm_(parameters, self._options.clip, norm)
+        bad = ~norm.isfinite()
+        waits = self._step_unless(bad)
+        scaler.update()
+        for buffer, before in buffers:
+            buffer.copy_(torch.where(bad, before, buffer))
+        self.gradient_norm = norm
+        self.steps += 1
+        self._nonfinite.end_step(self.steps, bad)
+        self._nonfinite.count(self.steps if waits else self.steps - 1, (lambda: self._precision.scale) if scaler.is_enabled() else None)
+
+    def _step_unless(self, bad: "torch.Tensor") -> bool:
+        """Let the optimizer make its step unless ``bad``; give whether that had to wait for the device."""
+        optimizer, scaler = self._optimizer, self._precision.scaler
+        is_fused = getattr(optimizer, "_step_supports_amp_scaling", False)  # as GradScaler asks it: it leaves out a step on the device
+        if scaler.is_enabled():
+            scaler.step(optimizer)
+        elif is_fused:
+            optimizer.grad_scale, optimizer.found_inf = None, bad.float()  # type: ignore[attr-defined]
+            try:
+                optimizer.step()
+            finally:
+                del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+        elif not bad.item():
+            optimizer.step()
+        return not is_fused
+
+    def _warm_up(self, loss: Loss, part: Sequence[Any]) -> None:
+        """Let DDP settle how gradients are put into buckets, on which their sums' last bits depend: it does so in the first backward pass
+        of a process, so that without this a resumed training would differ from one that was not interrupted."""
+        before = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
+        while self._warm_ups:
+            key_generators(self._device, self._seed, self.steps, self._ranks.rank, 0)
+            self._backward(loss, part, 1.0)
+            self._begin_again(before)
+            self._warm_ups -= 1
+
+    def _begin_again(self, buffers: "Sequence[tuple[torch.Tensor, torch.Tensor]]") -> None:
+        self._optimizer.zero_grad(set_to_none=True)
+        self._nonfinite.forget()
+        for buffer, before in buffers:
+            buffer.copy_(before)
+
+    def _ran_out(self, error: "torch.OutOfMemoryError", rows: Sequence[int]) -> None:
+        """Memory was not enough for a micro-batch: halve it, or raise."""
+        count = self._options.leaves // self._ranks.world_size if self._options.leaves else self._count(rows)
+        rank, size = self._ranks.rank, -(-max(rows) // count)
+        what = f"rank {rank} ran out of memory in step {self.steps + 1}, with {count} micro-batches of {size} rows: {self._memory()}"
+        if self._options.out_of_memory == "halve" and not self._halved and size > 1:
+            if self._ranks.world_size == 1:
+                warnings.warn(f"{what}. The step is made again with half the micro-batch", stacklevel=3)
+                out_of_memory.free(error, self._device)
+                self._halve(size)
+                return
+            if self._notes is not None:
+                self._notes.leave(rank, size, self._memory())
+                error.add_note(f"{what}. The next attempt goes on with half the micro-batch")
+                raise error
+        self._nonfinite.forget()
+        advice = "it had been halved before" if self._halved else "give a smaller micro_batch, or out_of_memory='halve'"
+        final = OutOfMemory(f"{what}. {advice}; activation_checkpointing=True and shard='fsdp' need less".replace(". it", ". It"))
+        if table := out_of_memory.summary(self._device):
+            final.add_note(table)
+        raise final from error
+
+    def _halve(self, too_large: int) -> None:
+        half = -(-too_large // 2)
+        self.micro_batch, self._halved = min(self.micro_batch or half, half), True
+
+    def _count(self, rows: Sequence[int]) -> int:
+        accumulate = self._options.accumulate
+        return micro_batch_count(rows, self.micro_batch, accumulate if isinstance(accumulate, int) else 1)
+
+    def _memory(self) -> str:
+        return out_of_memory.allocated(self._device)
+
+    def _trained(self) -> "list[nn.Parameter]":
+        return [each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad]
+
+    @contextmanager
+    def _sending_gradients(self, is_last: bool) -> Iterator[None]:
+        """Around a micro-batch: DDP sums gradients over ranks once, with the last. FSDP2 does so with each, for it keeps only shards."""
+        if is_last or not _is_ddp(self._module):
+            yield
+            return
+        with self._module.no_sync():  # type: ignore[operator]
+            yield
+
+
+def _is_ddp(module: "nn.Module") -> bool:
+    from torch.nn.parallel import DistributedDataParallel
+
+    return isinstance(module, DistributedDataParallel)
+
+
+def _check_parameters(model: "nn.Module", optimizer: "Optimizer") -> None:
+    own = set(model.parameters())
+    if foreign := sum(each not in own for group in optimizer.param_groups for each in group["params"]):
+        raise InvalidInput(
+            f"an optimizer with {foreign} parameters that are not the model's is not accepted: their gradients would not be summed over "
+            "ranks; make them parameters of the model"
+        )

@@ -1,0 +1,201 @@
+"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and PyTorch's DDP or FSDP2.
+
+Everything but DDP changes the model in place, and DDP is kept beside it: so the user's ``model`` stays what is evaluated and saved, under
+the names that its parameters have always had.
+
+Sources: Li et al., "PyTorch Distributed" (2020) for DDP; Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with
+Sublinear Memory Cost" (2016) for activation checkpointing. The order of the wrappers is torchtitan's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+    from torch.optim import Optimizer
+
+    from halving.distributed.nonfinite import NonFinite
+    from halving.distributed.options import Options
+    from halving.distributed.precision import Precision
+    from halving.distributed.ranks import Ranks
+
+    Look = Callable[[torch.Tensor], None]
+
+
+def prepared(
+    ranks: "Ranks",
+    device: "torch.device",
+    model: "nn.Module",
+    optimizer: "Optimizer",
+    options: "Options",
+    precision: "Precision",
+    nonfinite: "NonFinite",
+) -> "nn.Module":
+    """Change the model in place as its options say; give what its forward pass is to be called on.
+
+    Raises:
+        InvalidInput: it has no blocks of the given classes, or none to be checkpointed.
+    """
+    blocks = blocks_of(model, options.blocks)
+    if options.activation_checkpointing:
+        if not blocks:
+            raise InvalidInput(
+                f"activation_checkpointing = True is not accepted: {type(model).__name__} has no ModuleList or Sequential; name the "
+                "classes of what is to be checkpointed: blocks=[Block]"
+            )
+        checkpoint_activations(model, blocks)
+    if options.compile is not False:
+        compile_blocks(model, blocks, {} if options.compile is True else options.compile)
+    if ranks.world_size == 1:
+        return model.to(device)
+    if options.shard == "fsdp":
+        same_on_all_ranks(model)
+        shard(model, optimizer, blocks, device, precision.policy, nonfinite.look_at_gradients)
+        return model
+    model.to(device)
+    if options.leaves is not None:
+        same_on_all_ranks(model)
+        return model
+    return with_ddp(model, device, nonfinite.look_at_gradients)
+
+
+def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -> "list[str]":
+    """The names of the modules that are checkpointed, compiled and sharded one by one: a transformer's layers, say.
+
+    They are the modules of the given classes; without these the members of the longest ``ModuleList``, else of the longest ``Sequential``
+    within the model.
+
+    Raises:
+        InvalidInput: no module is of these classes.
+    """
+    from torch import nn
+
+    if classes is not None:
+        if found := [name for name, module in model.named_modules() if name and isinstance(module, tuple(classes))]:
+            return found
+        raise InvalidInput(
+            f"blocks = {[each.__name__ for each in classes]} is not accepted: no module of {type(model).__name__} is of these classes"
+        )
+    for kind in (nn.ModuleList, nn.Sequential):
+        longest: list[str] = []
+        for name, module in model.named_modules():
+            if isinstance(module, kind):
+                prefix = f"{name}." if name else ""
+                members = [prefix + child for child, block in module.named_children() if _is_called(block)]
+                longest = max(longest, members, key=len)
+        if longest:
+            return longest
+    return []
+
+
+def checkpoint_activations(model: "nn.Module", blocks: "Sequence[str]") -> None:
+    """Let these modules compute their activations again in the backward pass instead of keeping them.
+
+    Their own forward passes are replaced: a wrapping module, such as PyTorch's, would change the names of the parameters.
+    """
+    from torch.utils.checkpoint import checkpoint
+
+    for name in blocks:
+        block = model.get_submodule(name)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def compile_blocks(model: "nn.Module", blocks: "Sequence[str]", options: "Mapping[str, Any]") -> None:
+    """Compile these modules, or a model that has none of them, when they are first called. Equal blocks share their code, and the gradients
+    of one are sent while the next one's are computed."""
+    for name in blocks or [""]:
+        model.get_submodule(name).compile(**options)
+
+
+def same_on_all_ranks(model: "nn.Module") -> None:
+    """Give all ranks rank 0's parameters and buffers."""
+    import torch
+    import torch.distributed as dist
+
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            dist.broadcast(tensor, src=0)
+
+
+def with_ddp(model: "nn.Module", device: "torch.device", look_at_gradients: "Look") -> "nn.Module":
+    """The model in DDP; it begins with rank 0's parameters. ``look_at_gradients`` gets each bucket before it is summed over ranks."""
+    import torch
+    from torch.distributed import GradBucket
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    from torch.nn.parallel import DistributedDataParallel
+
+    wrapped = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True)
+
+    def reduce(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:  # DDP checks these very annotations
+        look_at_gradients(bucket.buffer())
+        return allreduce_hook(wrapped.process_group, bucket)
+
+    wrapped.register_comm_hook(None, reduce)
+    return wrapped
+
+
+def shard(
+    model: "nn.Module",
+    optimizer: "Optimizer",
+    blocks: "Sequence[str]",
+    device: "torch.device",
+    policy: "MixedPrecisionPolicy",
+    look_at_gradients: "Look",
+) -> None:
+    """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer gets the shards.
+
+    The model's output is fp32, whatever it computes in.
+
+    Raises:
+        InvalidInput: the optimizer has made steps.
+    """
+    from dataclasses import replace
+
+    import torch
+    from torch.distributed import get_world_size
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    if optimizer.state:
+        raise InvalidInput("an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, then restore() it")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    mesh = init_device_mesh(device.type, (get_world_size(),))
+    for name in blocks:
+        fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=replace(policy, output_dtype=torch.float32 if policy.param_dtype else None))
+    shards = dict(model.named_parameters())
+    for group in optimizer.param_groups:
+        group["params"] = [shards[names[parameter]] for parameter in group["params"]]
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_custom_reduce_scatter(cast("Any", _ReduceScatter(look_at_gradients)))
+
+
+class _ReduceScatter:
+    """FSDP2's own way of summing gradients, which lets them be looked at before."""
+
+    def __init__(self, look_at_gradients: "Look") -> None:
+        self._look = look_at_gradients
+
+    def allocate(self, size: Sequence[int], *, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
+        import torch
+
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(self, output_tensor: "torch.Tensor", input_tensor: "torch.Tensor", group: Any, op: Any, async_op: bool = False) -> Any:
+        import torch.distributed as dist
+
+        self._look(input_tensor)
+        return dist.reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+
+
+def _is_called(block: "nn.Module") -> bool:
+    """Whether a module has parameters and a forward pass of its own, around which it can be wrapped."""
+    from torch import nn
+
+    return not isinstance(block, (nn.ModuleList, nn.ModuleDict)) and next(block.parameters(), None) is not None

@@ -1,0 +1,171 @@
+"""Collection of blobs by mark and sweep: what nothing names any more goes, once it has not been put for a grace time.
+
+Blobs are shared by content, so one goes only when everything that named it is gone or expired. A blob is put before it is recorded; that is
+what the grace time is for: a put of a blob that is older than :data:`halving.store.store.REFRESH_SECONDS` writes it again, so that it is
+young, and takes turns with the deletion (:meth:`halving.store.store.Store.collect`). So whoever puts a blob has the grace time, less a day,
+to record it. Whoever names a blob without putting it must ask the catalog whether it stays: ``resources.retention`` has these.
+
+Memory: 32 bytes for each name of a blob, and what is to be deleted.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from halving.errors import NotFound
+from halving.maintenance.named_blobs import digests_in
+from halving.store.store import Store, blob_name
+
+SHARDED_CHECKPOINT = b'{"halving_checkpoint":'  # how its manifest begins: halving.checkpoints.sharded.manifest
+_BLOBS = "artifacts/sha256"
+_REQUESTS = 16  # to an object store at the same time
+_BYTES = 32  # of a digest
+_DIGEST = re.compile("[0-9a-f]{64}")
+_CHUNK = 1 << 20
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class Owner(NamedTuple):
+    """Whose a blob was that is named by expired records alone: of which project, and what it was there (``checkpoints``, ``media``…).
+
+    ``sharded``: it may be the manifest of a sharded checkpoint.
+    """
+
+    project: str
+    kind: str
+    sharded: bool = False
+
+
+NOBODY = Owner("", "unnamed blobs")
+
+
+class Blob(NamedTuple):
+    """One to delete."""
+
+    digest: str
+    bytes: int
+    owner: Owner
+
+
+class Marks:
+    """What is named: by what stays, and by what has expired. Digests are of 32 bytes."""
+
+    def __init__(self) -> None:
+        self._kept = [bytearray() for _ in range(256)]
+        self._expired = [bytearray() for _ in range(256)]
+        self._owners: dict[Owner, int] = {}
+        self._manifests: set[str] = set()
+
+    def keep(self, digests: Collection[bytes], *, sharded: bool = False) -> None:
+        """These stay; and what they name, if they are manifests of sharded checkpoints."""
+        for digest in digests:
+            self._kept[digest[0]] += digest
+        if sharded:
+            self._manifests.update(f"sha256:{digest.hex()}" for digest in digests)
+
+    def expire(self, digests: Iterable[bytes], owner: Owner) -> None:
+        """These go, unless something else keeps them."""
+        number = self._owners.setdefault(owner, len(self._owners)).to_bytes(4)
+        for digest in digests:
+            self._expired[digest[0]] += digest + number
+
+    def keep_parts(self, store: Store) -> None:
+        """Mark what the manifests name that stay. One that is gone names nothing any more.
+
+        Raises:
+            StoreError: one cannot be read, so that nobody knows what must stay.
+        """
+        for parts in _in_threads(store, lambda digest: _parts_of(store, digest), sorted(self._manifests)):
+            self.keep(parts)
+
+    def kept(self, first: int) -> set[bytes]:
+        """What stays of the digests whose first byte this is."""
+        held = self._kept[first]
+        return {bytes(held[start : start + _BYTES]) for start in range(0, len(held), _BYTES)}
+
+    def owners(self, first: int) -> dict[bytes, Owner]:
+        """Whose the expired ones are, of the digests whose first byte this is; of several the first."""
+        owners, held, step = list(self._owners), self._expired[first], _BYTES + 4
+        starts = reversed(range(0, len(held), step))
+        return {bytes(held[start : start + _BYTES]): owners[int.from_bytes(held[start + _BYTES : start + step])] for start in starts}
+
+
+def clock_of(store: Store, probe: str) -> float | None:
+    """What the store's clock says, in seconds since 1970: the time of a file that is written for it; None: it does not say.
+
+    Args:
+        probe: the file's name, in a folder of its own or with few others.
+
+    Raises:
+        StoreError: the store refused.
+    """
+    store.replace(probe, b"what the store's clock says is this file's time\n")
+    return next((written for name, _, written in store.files(probe.rpartition("/")[0]) if name == probe and written), None)
+
+
+def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
+    """The blobs that nothing keeps and that were put last before a time (seconds since 1970, by the store's clock).
+
+    The parts of a sharded checkpoint are its owner's. Its manifest comes before them: it is never there without one of its parts.
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    found = [
+        blob for blobs in _in_threads(store, lambda folder: _of_folder(store, folder, marks, before), _folders(store)) for blob in blobs
+    ]
+    manifests = [blob for blob in found if blob.owner.sharded]
+    parts: dict[str, Owner] = {}
+    for blob, named in zip(manifests, _in_threads(store, lambda blob: _parts_of(store, blob.digest), manifests), strict=True):
+        parts.update((f"sha256:{part.hex()}", blob.owner) for part in named)
+    owned = [blob._replace(owner=parts.get(blob.digest, blob.owner)) for blob in found]
+    return sorted(owned, key=lambda blob: blob.digest in parts)
+
+
+def delete_unmarked(store: Store, blobs: Iterable[Blob], before: float) -> list[Blob]:
+    """Delete them, but none that was put again meanwhile; gives those that are gone. May be killed anywhere and repeated.
+
+    Raises:
+        StoreError: the store refused.
+    """
+    wanted = list(blobs)
+    gone = _in_threads(store, lambda blob: store.collect(blob_name(blob.digest), before), wanted)
+    return [blob for blob, is_gone in zip(wanted, gone, strict=True) if is_gone]
+
+
+def _folders(store: Store) -> list[str]:
+    return [name for name in store.names(_BLOBS) if len(name) == 2]
+
+
+def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[Blob]:
+    kept, owners, found = marks.kept(int(folder, 16)), marks.owners(int(folder, 16)), []
+    for name, size, written in store.files(f"{_BLOBS}/{folder}"):
+        value = name.rpartition("/")[2]
+        if not _DIGEST.fullmatch(value) or not 0 < written < before:  # 0: the store does not say when, so it stays
+            continue
+        digest = bytes.fromhex(value)
+        if digest not in kept:
+            found.append(Blob(f"sha256:{value}", size, owners.get(digest, NOBODY)))
+    return found
+
+
+def _parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
+    """What a blob names if it is the manifest of a sharded checkpoint. Of others no more than their beginning is read."""
+    try:
+        with store.open_stream(blob_name(digest)) as stream:
+            if stream.read(len(SHARDED_CHECKPOINT)) != SHARDED_CHECKPOINT:
+                return ()
+            content = bytearray()
+            while chunk := stream.read(_CHUNK):
+                content += chunk
+    except NotFound:
+        return ()
+    return digests_in(bytes(content))
+
+
+def _in_threads(store: Store, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """The results in order; an object store is asked by many threads at once."""
+    with ThreadPoolExecutor(_REQUESTS if store.folder is None else 1, "halving-blobs") as pool:
+        yield from pool.map(action, items)

@@ -1,0 +1,63 @@
+"""Moving a blob to a colder place: copied there, read back and checked, and only then deleted here.
+
+Whoever is killed has left the blob here, there, or at both. A put of the same bytes in that moment writes it here again, young, and then it
+stays here (:meth:`halving.store.store.Store.collect`): a put never relies on what is in a colder place.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from halving.errors import NotFound
+from halving.store.cold import BLOBS
+from halving.store.store import Store, blob_name
+
+_AT_ONCE = 8  # blobs that are copied at the same time, where a place is an object store
+
+
+class Movable(NamedTuple):
+    """A blob that lies here."""
+
+    digest: str
+    bytes: int
+
+
+def find_movable(store: Store, cold: Collection[bytes], before: float) -> Iterator[Movable]:
+    """The blobs among ``cold`` (digests of 32 bytes) that lie here and were put last before a time (seconds since 1970).
+
+    Raises:
+        StoreError: the store cannot be listed.
+    """
+    for folder in sorted({digest[:1].hex() for digest in cold}):
+        for name, size, written in store.files(f"{BLOBS}{folder}"):
+            value = name.rpartition("/")[2]
+            if len(value) == 64 and 0 < written < before and bytes.fromhex(value) in cold:
+                yield Movable(f"sha256:{value}", size)
+
+
+def move_blobs(store: Store, place: Store, blobs: Collection[Movable], before: float) -> Iterator[Movable]:
+    """Move blobs to a colder place, which the store must name already (:func:`halving.store.cold.add_cold_root`); gives those that went.
+
+    Raises:
+        StoreError: a place refused, or a blob is damaged; nothing is lost.
+    """
+    with ThreadPoolExecutor(1 if store.folder is not None and place.folder is not None else _AT_ONCE, "halving-cold") as pool:
+        for blob, moved in zip(blobs, pool.map(lambda blob: move_blob(store, place, blob.digest, before), blobs), strict=True):
+            if moved:
+                yield blob
+
+
+def move_blob(store: Store, place: Store, digest: str, before: float) -> bool:
+    """Move one blob; False: it is not here, or was put again after ``before``.
+
+    Raises:
+        StoreError: a place refused, or the blob is damaged here or there; what is here stays.
+    """
+    name = blob_name(digest)
+    with contextlib.suppress(NotFound):
+        with store.blob_file(digest) as content:
+            place.put_hashed_blob(content, digest)
+        with place.blob_file(digest):  # read back and checked: the only copy from now on
+            return store.collect(name, before)
+    return False

@@ -1,0 +1,166 @@
+"""Which blobs the records of a project's runs name: read once, then remembered in the store.
+
+Records are written once, so what one names never changes. It is kept in ``retention/named-blobs/project=P.parquet``, by the file's name,
+size and time; a listing of the project says which files are there, and only those that are new are read. The file can be deleted at any
+time: the next look reads all records again.
+
+Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt. Mail is none of them: what it
+names is named by records as well, or is younger than the grace time.
+"""
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+from halving.errors import NotFound, StoreError
+from halving.store.store import Store
+
+_DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
+_SHARDED = re.compile(rb'"sharded":\s*true')  # in a checkpoint's record: its blob is a manifest
+_READERS = 16  # requests to an object store at the same time
+_AT_ONCE = 2_000  # records
+
+
+class Record(NamedTuple):
+    """A file of a run's records, and what it names.
+
+    Attributes:
+        name: below the run's folder, as ``checkpoints/00000003-0001-000000.json``.
+        written: seconds since 1970, by the store's clock.
+        digests: of 32 bytes each.
+        sharded: whether it is the record of a sharded checkpoint, whose blob names others.
+        rerun_of: ``project/run`` of which the run is a rerun; empty otherwise, and in other files than the run's first.
+    """
+
+    run: str
+    name: str
+    size: int
+    written: float
+    digests: tuple[bytes, ...]
+    sharded: bool
+    rerun_of: str
+
+
+def named_by_runs(store: Store, project: str, *, remember: bool = True) -> Iterator[tuple[str, list[Record]]]:
+    """Each run of a project, by its id, with its records by name.
+
+    Args:
+        remember: whether to keep in the store what was read.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    for run, records in groupby(_records(store, project, remember), attrgetter("run")):
+        yield run, list(records)
+
+
+def digests_in(content: bytes) -> tuple[bytes, ...]:
+    """Whatever looks like a digest, each once."""
+    return tuple(dict.fromkeys(bytes.fromhex(digest.decode()) for digest in _DIGEST.findall(content)))
+
+
+def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
+    memory = _Memory(store, project)
+    with ThreadPoolExecutor(_READERS if store.folder is None else 1, "halving-records") as pool:
+        every = sorted(_listed(store, project))
+        for start in range(0, len(every), _AT_ONCE):
+            chunk = every[start : start + _AT_ONCE]
+            known = [memory.recall(*listed) for listed in chunk]
+            new = (listed for listed, record in zip(chunk, known, strict=True) if record is None)
+            read = pool.map(lambda listed: _read(store, project, *listed), new)
+            found = [record if record is not None else next(read) for record in known]
+            records = [record for record in found if record is not None]
+            memory.note(records)
+            yield from records
+    if remember:
+        memory.write()
+
+
+def _listed(store: Store, project: str) -> Iterator[tuple[str, str, int, float]]:
+    """Run, name, size and time of each record."""
+    folder = f"runs/project={project}"
+    for path, size, written in store.files(folder):
+        run, _, name = path[len(folder) + 1 :].partition("/")
+        if name.endswith(".json") and not name.startswith("mail/") and not name.rpartition("/")[2].startswith("."):
+            yield run, name, size, written
+
+
+def _read(store: Store, project: str, run: str, name: str, size: int, written: float) -> Record | None:
+    """None: the run was deleted since it was listed."""
+    try:
+        content = store.read(f"runs/project={project}/{run}/{name}")
+    except NotFound:
+        return None
+    rerun_of = (json.loads(content).get("parent") or {}).get("rerun_of") or "" if name == "record.json" else ""
+    return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
+
+
+class _Memory:
+    """What was read before, in the order of run and name, and what is to be remembered."""
+
+    def __init__(self, store: Store, project: str) -> None:
+        self._store, self._name = store, f"retention/named-blobs/project={project}.parquet"
+        self._before = self._remembered()
+        self._next = next(self._before, None)
+        self._changed = False
+        self._notes: list[list[Record]] = []
+
+    def recall(self, run: str, name: str, size: int, written: float) -> Record | None:
+        """What a record names, if it was read before. To be called in the order of run and name."""
+        while self._next is not None and self._next[:2] < (run, name):
+            self._next, self._changed = next(self._before, None), True
+        found = self._next
+        if found is not None and found[:4] == (run, name, size, written):
+            self._next = next(self._before, None)
+            return found
+        self._changed = True
+        return None
+
+    def note(self, records: list[Record]) -> None:
+        self._notes.append(records)
+
+    def write(self) -> None:
+        if self._changed or self._next is not None:
+            with contextlib.suppress(StoreError):  # as of a full disk, from which retention is to delete: all is read again
+                self._store.replace(self._name, _encoded(self._notes))
+
+    def _remembered(self) -> Iterator[Record]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            file = pq.ParquetFile(io.BytesIO(self._store.read(self._name)))
+            for batch in file.iter_batches(_AT_ONCE):
+                columns = [batch.column(field).to_pylist() for field in Record._fields]
+                for run, name, size, written, digests, sharded, rerun_of in zip(*columns, strict=True):
+                    yield Record(run, name, size, written, tuple(digests), sharded, rerun_of)
+        except (NotFound, pa.ArrowException, KeyError, OSError):  # not yet, or damaged, or of another version: all is read again
+            return
+
+
+def _encoded(chunks: list[list[Record]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        {
+            "run": pa.string(),
+            "name": pa.string(),
+            "size": pa.int64(),
+            "written": pa.float64(),
+            "digests": pa.list_(pa.binary(32)),
+            "sharded": pa.bool_(),
+            "rerun_of": pa.string(),
+        }
+    )
+    target = io.BytesIO()
+    with pq.ParquetWriter(target, schema, compression="zstd") as writer:
+        for records in chunks:
+            writer.write_table(pa.table([list(column) for column in zip(*records, strict=True)] or [[]] * len(schema), schema=schema))
+    return target.getvalue()

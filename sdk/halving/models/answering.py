@@ -1,0 +1,105 @@
+"""The process in which an exported folder is tried, before it has its name: with nothing but its own code and what is installed.
+
+It is started isolated (``python -I``), with the folder's ``code`` first among what can be imported (:mod:`halving.models.trying`).
+"""
+
+import json
+import os
+import signal
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from halving.errors import HalvingError, InvalidInput
+from halving.models.example import as_json
+from halving.models.exported import ONNX
+from halving.models.inputs import checked_inputs
+from halving.models.model import load_exported
+from halving.models.onnx_model import write_onnx
+from halving.store.json_files import to_json
+from halving.trial.import_string import where
+
+ROWS, EXAMPLE, ANSWERS = "rows.arrow", "example.json", "answers.json"
+
+
+def main(folder: str, work: str, installed: str) -> None:
+    """Answer the rows in ``work``, and make the graph there; ``installed`` are the folders of packages, as a JSON list."""
+    end_with_asker()
+    _only(folder, json.loads(installed))
+    try:
+        found = {"answers": _answers(Path(folder), Path(work))}
+    except HalvingError as error:
+        found = {"error": type(error).__name__, "message": str(error)}
+    except Exception as error:  # noqa: BLE001  # a predictor may raise anything
+        message = f"the predictor raised {type(error).__name__} at {where(error)}: {error}"
+        found = {"error": InvalidInput.__name__, "message": message}
+    (Path(work) / ANSWERS).write_bytes(to_json(found))
+
+
+def end_with_asker() -> None:
+    """End this process, and all that it has started, when the other end of its standard input is closed: whoever asked was killed.
+
+    It must lead a process group of its own, which who asks ends afterwards, too. What it runs finds nothing on the standard input. A
+    process waits for it and not a thread, which code that keeps the interpreter's lock would never let run.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.fork() == 0:  # nobody's child, so that whoever waits here for all of its own does not wait for it
+                os.read(0, 1)  # nothing is ever written there
+                os.killpg(0, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
+def plain(predicted: Any) -> Any:
+    """What a predictor returned as JSON: a list, or a dict of lists."""
+    if isinstance(predicted, Mapping):
+        return {str(label): plain(column) for label, column in predicted.items()}
+    return [_value(item) for item in (predicted.tolist() if hasattr(predicted, "tolist") else predicted)]
+
+
+def _answers(folder: Path, work: Path) -> Any:
+    import pyarrow as pa
+
+    model = load_exported(folder)
+    with pa.OSFile(str(work / ROWS)) as file:
+        rows = pa.ipc.open_file(file).read_all()
+    example = checked_inputs(json.loads((work / EXAMPLE).read_text(encoding="utf-8")), model.input_schema)
+    if to_json(as_json(example)) != to_json(as_json(rows.slice(0, example.num_rows))):
+        raise InvalidInput("the example of the inputs, as JSON, is not read as the rows that it was made of")
+    answers = plain(model.predict(rows))
+    if model.manifest.exporter is not None:
+        write_onnx(model.run, model.manifest, rows, answers, work / ONNX)
+    return answers
+
+
+def _value(value: Any) -> Any:
+    if hasattr(value, "as_py"):
+        value = value.as_py()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return [_value(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
+
+
+def _only(folder: str, installed: Sequence[str]) -> None:
+    """Let nothing be imported but the folder's code, Python's own modules and installed packages: nothing of a checkout.
+
+    Packages that are installed as editable are such a checkout.
+    """
+    own = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
+    python = [path for path in sys.path if path and _is_of_python(Path(path).resolve(), own)]
+    sys.path[:] = [str(Path(folder, "code")), *python, *installed]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not getattr(finder, "__module__", "").startswith("__editable__")]
+
+
+def _is_of_python(path: Path, own: Sequence[Path]) -> bool:
+    return path.suffix == ".zip" or (any(path.is_relative_to(root) for root in own) and path.name not in ("site-packages", "dist-packages"))

@@ -1,0 +1,29 @@
+"""Rows as JSON, in the form that :func:`halving.models.inputs.checked_inputs` reads again."""
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def as_json(table: "pa.Table") -> dict[str, Any]:
+    """Columns of JSON values: times as ISO 8601, decimals as texts, bytes in base64, durations as numbers of their unit."""
+    import pyarrow as pa
+
+    found = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_duration(column.type):
+            column = column.cast(pa.int64())
+        found[name] = [_value(value) for value in column.to_pylist()]
+    return found
+
+
+def _value(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: _value(item) for name, item in value.items()}
+    return [_value(item) for item in value] if isinstance(value, list) else str(value)

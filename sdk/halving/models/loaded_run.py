@@ -1,0 +1,66 @@
+"""What the predictor of a loaded model gets: its state was read and checked once, and stays in memory for as long as the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from halving.checkpoints.serialization import fill
+from halving.data.dataset import Dataset
+from halving.errors import InvalidInput
+from halving.run.trained_run import TrainedRun
+from halving.store.store import Store
+
+_ATOMS = {bool, int, float, str, bytes, type(None)}
+
+
+class LoadedRun(TrainedRun):
+    """A trained run of a version in the store. ``restore`` gives copies: what a predictor changes in them, the next call does not see."""
+
+    def __init__(self, store: Store, *, params: Mapping[str, Any], dataset: Dataset, checkpoint: str, state: dict[str, Any]) -> None:
+        super().__init__(store, params=params, dataset=dataset, checkpoint_digest=checkpoint)
+        self._state = state
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        """Fill ``state`` as :meth:`TrainedRun.restore` does, from what was read when the model was loaded."""
+        return _restored(self._state, state)
+
+
+class ExportedRun(TrainedRun):
+    """Params and state of an exported model. It has neither a store nor a dataset."""
+
+    def __init__(self, *, params: Mapping[str, Any], checkpoint: str, state: dict[str, Any]) -> None:
+        self.params, self.checkpoint, self._state = dict(params), checkpoint, state
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        """Fill ``state`` from the folder's weights, as :meth:`TrainedRun.restore` does from a checkpoint."""
+        return _restored(self._state, state)
+
+    @property
+    def dataset(self) -> Dataset:  # type: ignore[override]
+        raise InvalidInput(
+            "run.dataset is not there in an exported model: keep what the predictor needs of the data in params or in the checkpoint"
+        )
+
+    @property
+    def store(self) -> Store:  # type: ignore[override]
+        raise InvalidInput("run.store is not there in an exported model: keep what the predictor needs in params or in the checkpoint")
+
+
+def _restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    return fill({name: _copied(value) if name in state else value for name, value in kept.items()}, state)
+
+
+def _copied(value: Any) -> Any:
+    """A copy that shares only what cannot be changed: a list of a million numbers is copied as one, not number by number."""
+    if type(value) in _ATOMS:
+        return value
+    if isinstance(value, dict):
+        items = value.copy()
+        if hasattr(value, "_metadata"):  # torch keeps the layers' format versions there
+            items._metadata = value._metadata  # type: ignore[attr-defined]
+        if not set(map(type, items.values())) <= _ATOMS:
+            for key, item in items.items():
+                items[key] = _copied(item)
+        return items
+    if isinstance(value, (list, tuple)):
+        return value[:] if set(map(type, value)) <= _ATOMS else type(value)(map(_copied, value))
+    return value.copy() if type(value).__module__ == "numpy" else value.clone()

@@ -1,0 +1,147 @@
+"""A model that answers: a version of the registry, or a folder that was exported of one."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from halving.checkpoints.restoring import saved_state
+from halving.data.dataset import Dataset
+from halving.errors import HalvingError, InvalidInput
+from halving.models.exported import import_predictor, imported, is_exported, read_manifest
+from halving.models.inputs import checked_inputs
+from halving.models.loaded_run import ExportedRun, LoadedRun
+from halving.models.manifest import Manifest
+from halving.models.published import ResolvedModel, find
+from halving.models.source_code import code_of
+from halving.models.weights import read_state
+from halving.run.trained_run import TrainedRun
+from halving.store.store import Store
+
+
+class WrongPrediction(HalvingError, RuntimeError):
+    """The predictor did not return one prediction for each row."""
+
+
+class Model:
+    """A checkpoint with its predictor.
+
+    Attributes:
+        manifest: what it is made of: params, schemas, metrics, digests.
+        run: what the predictor gets. Its state was read, and its digest checked, when the model was loaded.
+    """
+
+    def __init__(self, manifest: Manifest, run: TrainedRun, predictor: Callable[..., Any]) -> None:
+        self.manifest, self.run, self._predictor = manifest, run, predictor
+
+    def __repr__(self) -> str:
+        return f"Model({self.manifest.model!r}, {self.manifest.checkpoint!r})"
+
+    @property
+    def input_schema(self) -> dict[str, str]:
+        """Arrow types by column."""
+        return self.manifest.input_schema
+
+    def predict(self, rows: Any) -> Any:
+        """What the predictor returns for the rows: one prediction for each.
+
+        Args:
+            rows: a :class:`pyarrow.Table`, a dict of columns, or a pandas data frame, without the target. Columns that the model does not
+                take are left out.
+
+        Raises:
+            InvalidInput: a column is missing, not of the type that the model was trained with, or has nulls where there were none.
+            WrongPrediction: the predictor returned something else.
+        """
+        table = checked_inputs(rows, self.manifest.input_schema, self.manifest.complete)
+        predicted = self._predictor(self.run, table)
+        for column in predicted.values() if isinstance(predicted, Mapping) else [predicted]:
+            if not hasattr(column, "__len__"):
+                raise WrongPrediction(
+                    f"predictor {self.manifest.predictor} returned a {type(column).__name__}; return a list, an array or a dict of "
+                    f"probabilities, with a value for each of the {table.num_rows} rows"
+                )
+            if len(column) != table.num_rows:
+                raise WrongPrediction(f"predictor {self.manifest.predictor} returned {len(column)} predictions for {table.num_rows} rows")
+        return predicted
+
+
+def load_model(reference: str | Path, root: str | Path | None = None) -> Model:
+    """A version of a model, ready to predict: ``halving.load_model("digits@champion").predict(table)``.
+
+    The store alone is asked, so that it works while the catalog is away. Nothing is unpickled; the predictor is imported from this
+    environment, and a warning says where its code is not what it was when the version was judged.
+
+    Args:
+        reference: ``MODEL@champion``, ``MODEL@1.0.0``, ``MODEL@ALIAS``, or a folder of ``halving models export``, whose own code is used.
+        root: of the store (default: ``HALVING_ROOT``, then ``./.halving``).
+
+    Raises:
+        InvalidInput: the version cannot be loaded: a client registered it, or its predictor cannot be imported here.
+        NotFound: there is no such version.
+        StoreError: its manifest's or its checkpoint's bytes do not hash to their digest.
+    """
+    if isinstance(reference, Path) or is_exported(Path(reference)):
+        return load_exported(Path(reference))
+    store = Store(root)
+    manifest = manifest_of(store, find(store, reference))
+    run = trained_run(store, manifest)  # refused here, before anything is answered with it
+    try:
+        predictor = imported(f"predictor of {reference}", manifest.answered_by)
+    except InvalidInput as error:
+        if manifest.predictor is None or not manifest.code:
+            raise
+        raise InvalidInput(f"{error}; halving models export {reference} FOLDER writes a folder with the code as it was") from error
+    if manifest.code and not _is_part(code_of(manifest.answered_by).files, manifest.code):
+        warnings.warn(
+            f"the code of {manifest.predictor} is not what it was when {reference} was judged; "
+            f"halving models export {reference} FOLDER brings that back",
+            stacklevel=2,
+        )
+    return Model(manifest, run, predictor)
+
+
+def _is_part(predictor: dict[str, str], judged: dict[str, str]) -> bool:
+    """Whether a predictor's files are as they were judged; an exporter's are not asked, for it does not answer."""
+    return bool(predictor) and predictor.items() <= judged.items()
+
+
+def load_exported(folder: Path) -> Model:
+    """The model of a folder that :func:`halving.models.export.export_model` made, with the code in it.
+
+    Raises:
+        InvalidInput: it is not such a folder, its predictor cannot be imported, or other code of its name was imported before.
+        StoreError: a file of it is not what was exported.
+    """
+    manifest = read_manifest(folder)
+    run = ExportedRun(params=manifest.params, checkpoint=manifest.checkpoint, state=read_state(folder))
+    return Model(manifest, run, import_predictor(folder, manifest))
+
+
+def manifest_of(store: Store, found: ResolvedModel) -> Manifest:
+    """The manifest of a version.
+
+    Raises:
+        InvalidInput: it has none.
+        StoreError: it is damaged.
+    """
+    named = f"{found.model} {found.version}"
+    if found.manifest is not None:
+        return Manifest.read(store, found.manifest)
+    if found.digest is None:
+        raise InvalidInput(f"{named} was registered by a client of MLflow's API, which loads it: mlflow.pyfunc.load_model({found.uri!r})")
+    raise InvalidInput(
+        f"{named} was registered before versions had manifests: halving models judge {found.model} {found.version} judges it again and "
+        "writes one"
+    )
+
+
+def trained_run(store: Store, manifest: Manifest) -> LoadedRun:
+    """What the predictor gets of a version.
+
+    Raises:
+        StoreError: the checkpoint's bytes do not hash to their digest.
+    """
+    state = saved_state(store, manifest.checkpoint)
+    dataset = Dataset(store, manifest.dataset, manifest.snapshot, manifest.train_on)
+    return LoadedRun(store, params=manifest.params, dataset=dataset, checkpoint=manifest.checkpoint, state=state)

@@ -1,0 +1,199 @@
+"""The code that a predictor needs: its own modules as text, and the packages that it imports, pinned."""
+
+import ast
+import importlib.metadata
+import os
+import pkgutil
+import re
+import sys
+import tokenize
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+
+from halving.errors import InvalidInput
+from halving.records.redaction import lines_with_secrets
+from halving.trial.import_string import add_working_folder
+
+_ALWAYS = ("numpy", "pyarrow")  # what the SDK itself stands on
+_SDK = "halving"
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a function needs.
+
+    Attributes:
+        files: the text of each module by its path below the folder that Python imports it from.
+        packages: the version of each distribution that is installed; None: it is not known.
+    """
+
+    files: dict[str, str]
+    packages: dict[str, str | None]
+
+    def requirements(self, recorded: Mapping[str, str]) -> list[str]:
+        """``name==version`` of each package, by the versions that a run has recorded, else by those that were installed."""
+        versions = {_plain(name): version for name, version in recorded.items()}
+        found = {name: versions.get(_plain(name)) or installed for name, installed in self.packages.items()}
+        # A local version (2.13.0+cpu) is not on the index: which build it is depends on the machine.
+        return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(found.items()) if version]
+
+
+def code_of(*functions: str) -> Code:
+    """The modules that functions, ``module:function``, are in and import, as far as they are neither installed nor Python's own.
+
+    Imports are read from the text, so those inside of functions count, and nothing is executed. Files that are no modules (data beside the
+    code) are not taken along.
+
+    Raises:
+        InvalidInput: the file of a module cannot be read as text, naming it.
+    """
+    add_working_folder()
+    files: dict[str, str] = {}
+    packages: set[str] = set()
+    ahead, seen = [function.partition(":")[0] for function in functions], set[str]()
+    while ahead:
+        name = ahead.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        parent, _, _ = name.rpartition(".")
+        if parent:
+            ahead.append(parent)
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top == _SDK:
+            continue
+        if distribution := _installed_in(name):
+            packages.add(distribution)
+            continue
+        spec = _spec(name)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            continue
+        text = _source(Path(spec.origin))
+        is_package = spec.submodule_search_locations is not None
+        files[name.replace(".", "/") + ("/__init__.py" if is_package else ".py")] = text
+        ahead += _imports(text, name if is_package else parent)
+    return Code(dict(sorted(files.items())), {name: _installed_version(name) for name in sorted({*packages, *_ALWAYS})})
+
+
+def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> None:
+    """Warn of code that holds what looks like secrets: whoever gets the store or an export gets them. It is kept as it is."""
+    lines = [f"{path}:{line}" for path, text in files.items() for line in lines_with_secrets(path, text, os.environ)]
+    if lines:
+        shown = ", ".join(lines[:5]) + (f" and {len(lines) - 5} more lines" if len(lines) > 5 else "")
+        warnings.warn(
+            f"the code of model {model} holds what looks like a secret in {shown}; it is kept in the store and in every export: "
+            "if it is one, change it, and read it from the environment",
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _imports(text: str, package: str) -> Iterator[str]:
+    """The names of all modules that a text may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it cannot be imported, and is perhaps never
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is; None where it is none, as ``b`` of ``from a import b`` may be.
+
+    :func:`importlib.util.find_spec` would import the packages that it is in, and what they do nobody limits here.
+    """
+    package, _, _ = name.rpartition(".")
+    if not package or name in sys.modules:
+        try:
+            return find_spec(name)
+        except (ImportError, ValueError):
+            return None
+    above = _spec(package)
+    portions = list[str]()
+    for location in (above and above.submodule_search_locations) or ():
+        finder = pkgutil.get_importer(location)
+        found = finder.find_spec(name) if finder is not None else None
+        if found is not None and found.loader is not None:
+            return found
+        portions += (found and found.submodule_search_locations) or ()
+    if not portions:
+        return None
+    namespace = ModuleSpec(name, None, is_package=True)
+    namespace.submodule_search_locations = portions
+    return namespace
+
+
+def _source(file: Path) -> str:
+    """Its text, in the encoding that it declares."""
+    try:
+        with tokenize.open(file) as opened:
+            return opened.read()
+    except (OSError, SyntaxError, UnicodeError) as error:
+        raise InvalidInput(
+            f"a model's code is kept with it, but {file} cannot be read ({error}): write it in UTF-8 or the encoding that it declares, "
+            "and let this process read it"
+        ) from None
+
+
+def _installed_in(name: str) -> str | None:
+    """The distribution that a module was installed with, wherever to: one whose list of files has it. None for a checkout's own.
+
+    Packages that are installed as editable are of a checkout. Nothing is imported for it.
+    """
+    top = name.partition(".")[0]
+    spec = _spec(top)
+    known = _by_module().get(top, [])
+    if spec is None or not (known or spec.has_location):
+        return None
+    if not spec.has_location or spec.origin is None:  # a namespace, which several distributions may share
+        return next((one for one in known if _has(_files(one), name)), None)
+    origin = Path(spec.origin).resolve()
+    for one in known:
+        root = Path(str(importlib.metadata.distribution(one).locate_file(""))).resolve()
+        if origin.is_relative_to(root) and origin.relative_to(root).as_posix() in _files(one):
+            return one
+    if {"site-packages", "dist-packages"} & set(origin.parts):  # installed without a list of its files
+        return known[0] if known else top
+    return None
+
+
+def _has(files: frozenset[str], name: str) -> bool:
+    """Whether the module of this name is among the files, or one that it is a part of."""
+    paths = [name.rsplit(".", cut)[0].replace(".", "/") for cut in range(name.count(".") + 1)]
+    return any(file.startswith((f"{path}.", f"{path}/__init__.")) for path in paths for file in files)
+
+
+@cache
+def _by_module() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+@cache
+def _files(distribution: str) -> frozenset[str]:
+    found = importlib.metadata.distribution(distribution)
+    # Without a RECORD it is a checkout's egg-info, which lists the sources.
+    return frozenset(file.as_posix() for file in found.files or []) if found.read_text("RECORD") else frozenset()
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,85 @@
+"""Trying an exported folder before it has its name, in a clean process: what it answers, and the graph that its exporter makes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halving.errors import ExtraMissing, InvalidInput, StoreError
+from halving.models.answering import ANSWERS, EXAMPLE, ROWS
+from halving.models.exported import CODE
+from halving.models.model import WrongPrediction
+from halving.models.onnx_model import OnnxDiffers
+from halving.store.json_files import to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SECONDS = 600.0
+"""After which the process is ended: the predictor waits for something."""
+_BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from halving.models.answering import main; main(*sys.argv[2:])"
+_ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ExtraMissing, OnnxDiffers, StoreError, WrongPrediction)}
+_SAID = 500  # characters of what a process has written that ended without an answer
+
+
+def try_folder(folder: Path, work: Path, rows: "pa.Table", example: dict[str, Any]) -> Any:
+    """What the model of an exported folder answers to the rows, as JSON. With an exporter the graph is in ``work`` then.
+
+    Args:
+        work: an empty folder for what the process reads and writes.
+        example: the first of the rows as JSON, which must be read as the same.
+
+    Raises:
+        ExtraMissing: a package that is needed for it is not installed.
+        InvalidInput: the folder's model cannot be loaded on its own, or raised.
+        OnnxDiffers: the graph answers something else.
+        WrongPrediction: the predictor returned something else than a prediction for each row.
+    """
+    import pyarrow as pa
+
+    with pa.OSFile(str(work / ROWS), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    (work / EXAMPLE).write_bytes(to_json(example))
+    ended = _run(folder, work)
+    if not (work / ANSWERS).exists():
+        said = (work / "said").read_text(errors="replace").strip()[-_SAID:]
+        raise InvalidInput(f"the exported model ended without an answer, {ended}{f': {said}' if said else ''}")
+    found = json.loads((work / ANSWERS).read_text(encoding="utf-8"))
+    if "error" in found:
+        raise _ERRORS.get(found["error"], InvalidInput)(f"the exported model does not answer on its own: {found['message']}")
+    return found["answers"]
+
+
+def _run(folder: Path, work: Path) -> str:
+    """Run the process to its end; how it ended."""
+    given = [str(folder / CODE), str(folder), str(work), json.dumps(_installed())]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HALVING_", "DAGSTER_"))}
+    with (
+        (work / "said").open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, "-I", "-B", "-c", _BEGIN, *given],
+            stdin=subprocess.PIPE,  # closed when this process ends, however it does
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env=clean,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            code = process.wait(SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"after {SECONDS:g} seconds"
+        finally:
+            with suppress(ProcessLookupError):  # with all that it has started
+                os.killpg(process.pid, signal.SIGKILL)
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+
+
+def _installed() -> list[str]:
+    """The folders on the path that packages were installed into: they have the packages' metadata."""
+    return [path for path in sys.path if path and Path(path).is_dir() and next(Path(path).glob("*.dist-info"), None) is not None]

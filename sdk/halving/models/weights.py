@@ -1,0 +1,124 @@
+"""A checkpoint's state as safetensors and JSON: tensors and arrays by name in the one, all else and the structure in the other.
+
+Neither file can run code when it is read.
+"""
+
+import base64
+import json
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from halving.errors import ExtraMissing, InvalidInput
+
+WEIGHTS, STATE = "weights.safetensors", "state.json"
+
+
+def write_state(tree: dict[str, Any], folder: Path) -> None:
+    """Write ``weights.safetensors``, where there are tensors or arrays, and ``state.json``.
+
+    Raises:
+        ExtraMissing: safetensors is not installed.
+        InvalidInput: a tensor is of a kind that safetensors has no name for.
+    """
+    tensors: dict[str, Any] = {}
+    structure = {name: _split(value, name, tensors) for name, value in tree.items()}
+    (folder / STATE).write_text(json.dumps(structure, indent=1), encoding="utf-8")
+    if not tensors:
+        return
+    torch = sys.modules.get("torch")
+    save = _safetensors("torch" if torch else "numpy")
+    try:
+        save.save_file({name: _own(name, value, torch) for name, value in tensors.items()}, folder / WEIGHTS)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"the checkpoint has tensors that safetensors does not take: {error}") from None
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """What :func:`write_state` wrote."""
+    structure = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    tensors: dict[str, Any] = {}
+    if (folder / WEIGHTS).exists():
+        needs_torch = '"__tensor__"' in json.dumps(structure)
+        tensors = _safetensors("torch" if needs_torch else "numpy").load_file(folder / WEIGHTS)
+    return {name: _join(value, tensors) for name, value in structure.items()}
+
+
+def same_state(one: Any, other: Any) -> bool:
+    """Whether two states are equal to the last bit: also in their types, and where they are NaN."""
+    if isinstance(one, dict) and isinstance(other, dict):  # of torch's own kind or not
+        return list(one) == list(other) and all(same_state(value, other[name]) for name, value in one.items())
+    torch = sys.modules.get("torch")
+    if torch and isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):  # a parameter is one
+        bits = [tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)]
+        return bool(one.dtype == other.dtype and one.shape == other.shape and torch.equal(*bits))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same_state, one, other))
+    if type(one).__module__ == "numpy":
+        return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+    return bool(one == other or (one != one and other != other))
+
+
+def _split(value: Any, name: str, tensors: dict[str, Any]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, bytes):
+        return {"__bytes__": base64.b64encode(value).decode()}
+    if isinstance(value, dict):
+        pairs = [[_split(key, name, tensors), _split(item, f"{name}.{key}", tensors)] for key, item in value.items()]
+        metadata = getattr(value, "_metadata", None)  # torch keeps the layers' format versions there
+        return {"__dict__": pairs, **({"metadata": _split(dict(metadata), name, tensors)} if metadata else {})}
+    if isinstance(value, (list, tuple)):
+        items = [_split(item, f"{name}.{place}", tensors) for place, item in enumerate(value)]
+        return {"__tuple__" if isinstance(value, tuple) else "__list__": items}
+    key = name
+    while key in tensors:  # a dict may have both 0 and "0"
+        key += "'"
+    tensors[key] = value
+    return {"__array__" if type(value).__module__ == "numpy" else "__tensor__": key}
+
+
+def _join(value: Any, tensors: dict[str, Any]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    metadata = value.pop("metadata", None)
+    ((kind, content),) = value.items()
+    if kind == "__bytes__":
+        return base64.b64decode(content)
+    if kind == "__tensor__":
+        return tensors[content]
+    if kind == "__array__":
+        found = tensors[content]
+        return found if type(found).__module__ == "numpy" else found.numpy()
+    if kind == "__dict__":
+        items = {_join(key, tensors): _join(item, tensors) for key, item in content}
+        if metadata is None:
+            return items
+        ordered = OrderedDict(items)
+        ordered._metadata = OrderedDict(_join(metadata, tensors))  # type: ignore[attr-defined]
+        return ordered
+    items_ = [_join(item, tensors) for item in content]
+    return tuple(items_) if kind == "__tuple__" else items_
+
+
+def _own(name: str, value: Any, torch: Any) -> Any:
+    """A tensor with memory of its own, which tied weights do not have."""
+    if torch is None:
+        return value.copy(order="C")
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        kind = "on the device meta, without values" if tensor.is_meta else tensor.layout
+        raise InvalidInput(f"the checkpoint's {name} is {kind}, which safetensors does not take: save it dense, as to_dense() gives it")
+    return tensor.detach().cpu().contiguous().clone()
+
+
+def _safetensors(kind: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(f"safetensors.{kind}")
+    except ImportError:
+        raise ExtraMissing("exported weights need the package safetensors: pip install 'halving[models]'") from None

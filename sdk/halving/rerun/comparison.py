@@ -1,0 +1,140 @@
+"""Whether two runs' metrics came out the same, point by point; and where they first differ."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from halving.metrics.points import Points, no_points
+from halving.query.curve_reader import read_run_curves
+from halving.store.store import Store
+
+IGNORED = ("system/*",)
+"""Metrics that say how busy the machine was, and nothing of what was trained."""
+Curves = Mapping[str, Points]
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """The first point that differs: at the lowest step, of the metrics there the first by name.
+
+    Attributes:
+        recorded, rerun: the values; None where one of the runs has no such point.
+        difference: ``rerun - recorded``; None without two values.
+        metrics: how many metrics differ at all.
+        points: how many points.
+    """
+
+    step: int
+    metric: str
+    recorded: float | None
+    rerun: float | None
+    difference: float | None
+    metrics: int
+    points: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_points(store: Store, project: str, run: str, ignore: Sequence[str] = ()) -> dict[str, Points]:
+    """Every point of a run by metric, sorted by step, those of one step by attempt and then as they were logged; without system metrics
+    and those that a pattern of ``ignore`` names (``time/*``).
+
+    Raises:
+        NotFound: retention has dropped points.
+        StoreError: a metric file cannot be read.
+    """
+    patterns = (*IGNORED, *ignore)
+    keys = read_run_curves(store, project, run, [], lambda curves: curves.keys())
+    wanted = [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in patterns)]
+    found = read_run_curves(store, project, run, wanted, lambda curves: {key: curves.raw(key) for key in wanted})
+    return {key: points.take(np.argsort(points.step, kind="stable")) for key, points in found.items()}
+
+
+def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:
+    """Where two runs' curves first differ, to the last bit; None: they are equal. NaN equals NaN; times do not count.
+
+    The points of a step are compared in the order in which they were logged. Where several attempts logged the step, its last point counts:
+    what a resumed attempt logs again replaces what the one before had logged of it.
+
+    Args:
+        recorded, rerun: as :func:`read_points` gives them.
+    """
+    places: list[tuple[int, str, int]] = []
+    points = 0
+    for metric in sorted(recorded.keys() | rerun.keys()):
+        different = _different(*_comparable(recorded.get(metric), rerun.get(metric)))
+        if different:
+            step, place = different[0]
+            places.append((step, metric, place))
+            points += len(different)
+    if not places:
+        return None
+    step, metric, place = min(places)
+    ours, theirs = (_value_at(side, step, place) for side in _comparable(recorded.get(metric), rerun.get(metric)))
+    difference = None if ours is None or theirs is None else theirs - ours
+    return FirstDifference(step, metric, ours, theirs, difference, len(places), points)
+
+
+def up_to(curves: Curves, end: Curves) -> tuple[dict[str, Points], int]:
+    """Curves without what comes after the last point of each metric in ``end``, and how many points that leaves out."""
+    found = {}
+    for metric, points in curves.items():
+        last = end.get(metric)
+        if last is not None and len(last.step):
+            step, more = last.step[-1], int((last.step == last.step[-1]).sum())
+            kept = points.take((points.step < step) | ((points.step == step) & (_place(points) < more)))
+            found[metric] = kept
+    return found, count(curves) - count(found)
+
+
+def count(curves: Curves) -> int:
+    """How many points there are."""
+    return sum(len(points.step) for points in curves.values())
+
+
+def _comparable(recorded: Points | None, rerun: Points | None) -> tuple[Points, Points]:
+    """Both with one point only of a step that several attempts logged, in either."""
+    one, other = (side if side is not None else no_points() for side in (recorded, rerun))
+    again = [side.step[1:][~_last_of_step(side)[:-1] & (side.attempt[1:] != side.attempt[:-1])] for side in (one, other)]
+    repeated = np.concatenate(again)
+    if not len(repeated):
+        return one, other
+    return one.take(_last_of_step(one) | ~np.isin(one.step, repeated)), other.take(_last_of_step(other) | ~np.isin(other.step, repeated))
+
+
+def _last_of_step(points: Points) -> Any:
+    return np.append(points.step[1:] != points.step[:-1], True)[: len(points.step)]
+
+
+def _different(recorded: Points, rerun: Points) -> list[tuple[int, int]]:
+    """The steps, rising, and which point of each, from 0, at which one has another value or none."""
+    ours, theirs = _bits(recorded), _bits(rerun)
+    if np.array_equal(recorded.step, rerun.step):
+        chosen = np.flatnonzero(ours != theirs)
+        return _places(recorded.take(chosen), _place(recorded)[chosen])
+    has, have = (dict(zip(_places(side, _place(side)), bits.tolist(), strict=True)) for side, bits in ((recorded, ours), (rerun, theirs)))
+    return sorted(place for place in has.keys() | have.keys() if has.get(place) != have.get(place))
+
+
+def _bits(points: Points) -> Any:
+    """The bits of each value, so that -0.0 is not 0.0 and NaN is NaN."""
+    return np.where(np.isnan(points.value), np.nan, points.value).view(np.int64)
+
+
+def _places(points: Points, place: Any) -> list[tuple[int, int]]:
+    return list(zip(points.step.tolist(), place.tolist(), strict=True))
+
+
+def _place(points: Points) -> Any:
+    """Of each point, how many of its step come before it."""
+    _, first, inverse = np.unique(points.step, return_index=True, return_inverse=True)
+    return np.arange(len(points.step)) - first[inverse]
+
+
+def _value_at(points: Points, step: int, place: int) -> float | None:
+    found = np.flatnonzero(points.step == step)
+    return float(points.value[found[place]]) if len(found) > place else None

@@ -1,0 +1,187 @@
+"""What has to be trained to say which factor makes a metric's change: the first run, again, with a single factor of the second."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from halving.errors import InvalidInput
+from halving.query.runs import RunInfo
+from halving.records.run_record import RunRecords
+from halving.rerun.comparison import read_points
+from halving.rerun.factors import FACTORS, Difference, differences, epochs_difference
+from halving.rerun.plan import Plan
+from halving.rerun.verdict import FAILED, FINISHED, PAUSED
+from halving.store.store import Store
+
+LEAST_SEEDS = 2  # one difference has no standard error
+ALL = "all together"
+Planned = tuple[RunInfo, Plan]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One set of reruns: the first run with some factors of the second.
+
+    Attributes:
+        factors: those that are the second run's; empty for the first run itself.
+        plan: how it is trained.
+    """
+
+    name: str
+    factors: tuple[str, ...]
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is going to be trained, before it is.
+
+    Attributes:
+        metric: whose last value is explained.
+        arms: the first run's own comes first.
+        seeds: each arm is trained once with each.
+        other: how the second run was trained.
+        left_out: factors that differ and cannot be changed here, with the reason.
+        seconds: what the longer of the two runs trained; None where neither says.
+    """
+
+    metric: str
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    other: Plan
+    left_out: dict[str, str]
+    seconds: float | None
+
+    @property
+    def reruns(self) -> list[tuple[Arm, int]]:
+        """Every arm with every seed, in the order in which they are trained."""
+        return [(arm, seed) for arm in self.arms for seed in self.seeds]
+
+
+def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build: bool) -> Experiment:
+    """What has to be trained to explain the change from one run to the other.
+
+    Args:
+        repeat: seeds for each arm.
+        build: whether packages can be changed, each arm in a virtual environment of its own.
+
+    Raises:
+        InvalidInput: too few seeds, a run that failed, or nothing that differs can be changed.
+    """
+    check_repeat(repeat)
+    (info, plan), (other_info, other_plan) = one, other
+    if (plan.trial is None) != (other_plan.trial is None):
+        raise InvalidInput(f"{plan.name} and {other_plan.name} cannot be compared by reruns: one is a trial, the other a script's run")
+    if without := [each.name for each in (plan, other_plan) if each.commit is None]:
+        raise InvalidInput(
+            f"{without[0]} cannot be explained by reruns: its code is in its image, so that no factor of it can be changed by itself"
+        )
+    if plan.trial is None and info.status == FAILED:
+        raise InvalidInput(f"{plan.name} failed, and would fail again: give a run that came to its end as the first of the two")
+    found = all_differences(info, other_info, (plan.epochs, other_plan.epochs))
+    differ = [factor for factor in FACTORS if factor in found]
+    left_out = {factor: why for factor in differ if (why := _why_not(factor, plan, other_plan, build=build))}
+    changed = [factor for factor in FACTORS if factor in differ and factor not in left_out]
+    if not changed:
+        reasons = "; ".join(f"{factor}: {why}" for factor, why in left_out.items()) or "they have the same code, data, params and packages"
+        raise InvalidInput(f"there is nothing to train: no factor in which the two runs differ can be changed here ({reasons})")
+    groups: list[tuple[str, tuple[str, ...]]] = [(factor, (factor,)) for factor in changed]
+    groups += [(ALL, tuple(changed))] if len(changed) > 1 else []
+    arms = (Arm("as it was", (), plan), *(Arm(name, factors, with_factors(plan, other_plan, factors)) for name, factors in groups))
+    known = [seconds for seconds in (info.seconds, other_info.seconds) if seconds is not None]
+    first = plan.seed or 0
+    return Experiment(metric, arms, tuple(range(first, first + repeat)), other_plan, left_out, max(known, default=None))
+
+
+def check_repeat(repeat: int) -> None:
+    """See that there are seeds enough for a standard error."""
+    if repeat < LEAST_SEEDS:
+        raise InvalidInput(f"repeat = {repeat} is not accepted: give {LEAST_SEEDS} or more; one rerun has no standard error")
+
+
+def with_factors(plan: Plan, other: Plan, factors: Sequence[str]) -> Plan:
+    """The first run's plan, with some factors of the other's."""
+    taken = {name: getattr(other, name) for factor in factors for name in _FIELDS[factor]}
+    changed = replace(plan, **taken, changed=tuple(factors))
+    parent = {name: other.parent[name] for factor in factors for name in _OF_THE_PARENT.get(factor, ()) if name in other.parent}
+    changed = replace(changed, parent={**plan.parent, **parent})
+    if plan.trial is not None and other.trial is not None:
+        given = {name: other.trial[name] for factor in factors for name in _OF_THE_TRIAL.get(factor, ()) if name in other.trial}
+        changed = replace(changed, trial={**plan.trial, **given})
+    if "packages" in factors or "python" in factors:
+        names = [name for factor in factors for name in _OF_THE_ENVIRONMENT.get(factor, ())]
+        changed = replace(changed, environment={**plan.environment, **{name: other.environment.get(name) for name in names}})
+    return changed
+
+
+def all_differences(one: RunInfo, other: RunInfo, epochs: tuple[int | None, int | None]) -> dict[str, list[Difference]]:
+    """The factors in which two runs differ, each with what differs in it.
+
+    Args:
+        epochs: how far both were trained, as their checkpoints say.
+    """
+    listed = [*differences(one, other), *epochs_difference(*epochs)]
+    return {factor: those for factor in FACTORS if (those := [each for each in listed if each.factor == factor])}
+
+
+def last_value(store: Store, info: RunInfo, metric: str) -> float | None:
+    """The metric as :func:`last_values` has it; None where the run has no point of it."""
+    return last_values(store, info).get(metric)
+
+
+def last_values(store: Store, info: RunInfo) -> dict[str, float]:
+    """Each metric at its greatest step; of a trial, which is trained again to its newest checkpoint, what it reported there."""
+    found = {metric: float(points.value[-1]) for metric, points in read_points(store, info.project, info.run).items() if len(points.value)}
+    newest = RunRecords(store, info.project, info.run).latest_checkpoint() if info.record.get("trial") else None
+    return found | ({name: float(value) for name, value in newest.reported.items()} if newest else {})
+
+
+def cautions(store: Store, runs: Sequence[Planned], metric: str) -> list[str]:
+    """What makes the recorded change of a metric another one than that between two trainings that came to their ends, in words."""
+    found = []
+    for info, plan in runs:
+        value = last_value(store, info, metric)
+        if value is not None and not math.isfinite(value):
+            found.append(f"{metric} of {plan.name} is {value}: the change has no size, and an arm that ends so as well is its cause")
+        if plan.trial is not None and info.status not in (FINISHED, PAUSED):
+            found.append(f"{plan.name} ended as {info.status}: what counts is its newest checkpoint, after epoch {plan.epochs}")
+        elif plan.trial is None and info.status != FINISHED:
+            found.append(f"{plan.name} ended as {info.status}: its last {metric} need not be what a training that comes to its end has")
+    return found
+
+
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "code": ("commit", "patch", "folder", "import_paths", "remote", "trainable", "incomplete"),
+    "arguments": ("arguments", "ordinal"),
+    "params": ("params",),
+    "epochs": ("epochs",),
+    "settings": ("variables", "deterministic", "threads"),
+    "data": (),
+    "python": (),
+    "packages": (),
+}
+"""Of a plan, by factor."""
+_OF_THE_TRIAL = {
+    "data": ("dataset_name", "dataset_digest", "train_on"),
+    "epochs": ("max_epochs",),
+    "settings": ("deterministic", "objectives", "start_from"),
+}
+_OF_THE_PARENT = {"code": ("trainable",), "data": ("dataset", "snapshot"), "settings": ("restored_from",)}
+_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from")}
+
+
+def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None:
+    """Why a factor cannot be changed from one rerun to the next; None: it can."""
+    if factor == "seed":
+        return "what seeds do is the noise that is measured"
+    if factor in ("hardware", "image"):
+        return "a rerun trains on this machine, in what it runs in"
+    if factor in ("packages", "python") and not build:
+        return "only with --env, in virtual environments of the recorded packages"
+    if factor == "python" and plan.python == other.python:
+        return f"both are Python {plan.python}, and which patch release of it is on this machine cannot be chosen"
+    if factor == "epochs" and plan.trial is None:
+        return "a script ends by itself"
+    if factor == "data" and plan.trial is None:
+        return "a script reads its data itself"
+    return None

@@ -1,0 +1,190 @@
+"""What two trainings may differ in, as their records have it: code, arguments, data, params, epochs, seed, settings, environment."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from halving.query.runs import RunInfo
+from halving.records.provenance import CHECKOUT
+
+FACTORS = ("code", "arguments", "data", "params", "epochs", "seed", "settings", "python", "packages", "hardware", "image")
+"""In the order in which they are shown."""
+TRAINABLE_SOURCE = "the trainable's source"
+"""Stands for the code of an image, which has no commit."""
+_ENVIRONMENT = ("settings", "python", "packages", "hardware", "image")
+_ELSEWHERE = {"torch.threads": "hardware", "torch.cuda": "packages"}  # what follows from the machine or the packages is no setting
+
+_OWN = ("halving", "halving-platform")  # these record and train again, and are no part of what is trained
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs.
+
+    Attributes:
+        factor: one of :data:`FACTORS`.
+        name: of what, for example a package's or a param's.
+        recorded, now: its two values as a person reads them; None where there is none.
+    """
+
+    factor: str
+    name: str
+    recorded: Any
+    now: Any
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.factor}: {self.name} was {_shown(self.recorded)}, is {_shown(self.now)}"
+
+
+def differences(recorded: RunInfo, now: RunInfo) -> list[Difference]:
+    """Every factor in which two runs differ, as their first attempts have it."""
+    ours, theirs = _facts(recorded.record), _facts(now.record)
+    return [found for factor in FACTORS for found in _compared(factor, ours[factor], theirs[factor])]
+
+
+def environment_differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+    """What differs between a recorded environment and another, each as :func:`halving.records.provenance.environment` gives it."""
+    ours, theirs = environment_facts(recorded), environment_facts(now)
+    found = [found for factor in _ENVIRONMENT[1:] for found in _compared(factor, ours[factor], theirs[factor])]
+    return [*found, *_local_sources(recorded, now)]
+
+
+def epochs_difference(recorded: int | None, now: int | None) -> list[Difference]:
+    """How far two trials were trained, if that differs. It is in their checkpoints, not in their records."""
+    return _compared("epochs", {"trained for": recorded}, {"trained for": now})
+
+
+def _local_sources(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+    """Packages that were installed from a folder or file outside the checkout: nobody knows whether those are what they were."""
+    there = {_normal(name): version for name, version in (now.get("packages") or {}).items()}
+    return [
+        Difference("packages", _normal(name), f"from {origin}, which is not recorded", there.get(_normal(name)))
+        for name, origin in local_origins(recorded).items()
+    ]
+
+
+def local_origins(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """Packages of an environment that were installed from a folder or file outside the checkout, and from which, as ``file:`` address."""
+    origins = (provenance.get("packages_from") or {}).items()
+    return {name: origin for name, origin in origins if origin.startswith("file:") and _normal(name) not in _OWN}
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of each factor its names and values."""
+    provenance, parent = record.get("provenance") or {}, record["parent"]
+    git = provenance.get("git") or {}
+    determinism, trial = record.get("determinism") or {}, record.get("trial") or {}
+    start = trial.get("start_from") or {}
+    found = {
+        "code": {
+            "commit": git.get("commit"),
+            "changes over it": git.get("patch"),
+            "trainable": parent.get("trainable"),
+            TRAINABLE_SOURCE: None if git.get("commit") else parent.get("trainable_sha256"),
+        },
+        "arguments": {} if trial else {"command": _command(provenance)},
+        "data": {**{name: parent.get(name) for name in ("dataset", "snapshot")}, "train_on": ", ".join(trial.get("train_on", ("train",)))},
+        "params": dict(record["params"]),
+        "epochs": {"max_epochs": trial.get("max_epochs")},
+        "seed": {"seed": record.get("seed")},
+        "settings": {
+            **{name: value for name, value in determinism.items() if name not in _ELSEWHERE},
+            "start_from": start.get("digest"),
+            "objectives": "; ".join(map(_objective, trial.get("objectives", ()))) or None,
+        },
+        **environment_facts(provenance),
+    }
+    for name, factor in _ELSEWHERE.items():
+        found[factor][name] = determinism.get(name)
+    found["hardware"]["processes"] = world_size_of(trial.get("resources"))
+    return found
+
+
+def world_size_of(resources: Mapping[str, Any] | None) -> int:
+    """In how many processes a trial with these recorded resources trained; a record from before there were gangs says nothing of them."""
+    given = resources or {}
+    return int(given.get("nodes", 1)) * int(given.get("processes", 1))
+
+
+def resized_attempts(info: RunInfo) -> list[Difference]:
+    """The attempts of a trial whose resources went by its rung, in another number of processes than the first: a rerun has that one's."""
+    first = world_size_of((info.record.get("trial") or {}).get("resources"))
+    later = {number: world_size_of((start.get("trial") or {}).get("resources")) for number, start in info.starts.items()}
+    return [
+        Difference("hardware", f"processes of attempt {number}", size, f"{first}, as of attempt 1")
+        for number, size in later.items()
+        if size != first
+    ]
+
+
+def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Of Python, packages, hardware and image what counts as a difference: names and values."""
+    python, hardware = provenance.get("python") or {}, provenance.get("hardware") or {}
+    origins = {_normal(name): origin for name, origin in (provenance.get("packages_from") or {}).items()}
+    gpus = _visible(hardware.get("gpus") or [], (hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES"))
+    return {
+        "python": {python.get("implementation") or "Python": python.get("version")},
+        "packages": {
+            name: _with_origin(version, origins.get(name))
+            for name, version in ((_normal(name), version) for name, version in (provenance.get("packages") or {}).items())
+        },
+        "hardware": {
+            **{name: hardware.get(name) for name in ("machine", "platform", "cpus")},
+            "GPUs": "; ".join(map(_without_id, gpus)) or None,
+        },
+        "image": {"image": provenance.get("image")},
+    }
+
+
+def _compared(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
+    names = sorted(recorded.keys() | now.keys())
+    return [Difference(factor, name, recorded.get(name), now.get(name)) for name in names if not _same(recorded.get(name), now.get(name))]
+
+
+def _same(one: Any, other: Any) -> bool:
+    return bool(one == other) or (one != one and other != other)  # NaN is the same as NaN here
+
+
+def _normal(package: str) -> str:
+    return package.lower().replace("_", "-").replace(".", "-")
+
+
+def _with_origin(version: str, origin: str | None) -> str:
+    """The version, and where it was not taken from an index or from files, of which repository's commit or of what address it is."""
+    return f"{version} ({origin})" if origin and not origin.startswith((CHECKOUT, "file:")) else version
+
+
+def _command(provenance: Mapping[str, Any]) -> str | None:
+    return shlex.join(provenance.get("arguments") or ()) or None
+
+
+def _objective(rule: Mapping[str, Any]) -> str:
+    of = f"{rule.get('summary')} of {rule['window']}" if rule.get("summary") == "average" else rule.get("summary")
+    return f"{rule.get('metric')} ({of}, {'maximize' if rule.get('maximize') else 'minimize'})"
+
+
+def _visible(gpus: Sequence[str], named: str | None) -> Sequence[str]:
+    """Those of the machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id, until it names none."""
+    if named is None:
+        return gpus
+    found = []
+    for name in (part.strip() for part in named.split(",")):
+        of_the_name = [gpu for place, gpu in enumerate(gpus) if name and (name == str(place) or f", {name}" in gpu)]
+        if not of_the_name:
+            break
+        found.append(of_the_name[0])
+    return found
+
+
+def _without_id(gpu: str) -> str:
+    """``NVIDIA A100, driver 550.54`` of nvidia-smi's ``name, uuid, driver``: another GPU of the same kind is the same hardware."""
+    name, _, driver = ([part.strip() for part in gpu.split(",")] + ["", ""])[:3]
+    return f"{name}, driver {driver}" if driver else name
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is None else str(value)

@@ -1,0 +1,93 @@
+"""What has to be brought back of a trial that ran in a pod: its image is its code, and what differs there is known before it trains."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from halving.errors import InvalidInput
+from halving.query.runs import RunInfo
+from halving.records.provenance import DIGEST
+from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, resized_attempts
+from halving.trial.messages import Ready
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePlan:
+    """The pod that a trial is trained in again.
+
+    Attributes:
+        name: of the image, with its digest where that is recorded.
+        resources: what the pod asks the cluster for, as the sweep's spec had it.
+        trainable_sha256: of the trainable's source file in the image; None where it was not found.
+        incomplete: what of the trial another image had.
+    """
+
+    name: str
+    resources: Mapping[str, Any]
+    trainable_sha256: str | None
+    incomplete: tuple[Difference, ...] = ()
+
+    @property
+    def by_tag(self) -> bool:
+        """Whether the name has no digest: then it may mean another image now."""
+        return "@" not in self.name
+
+
+def lacks(info: RunInfo) -> str | None:
+    """Why a trial that ran in an image cannot be trained in a pod of it, by its record; None: it can."""
+    image, trial = str(info.record["provenance"]["image"]), info.record["trial"]
+    if image.startswith(DIGEST):
+        return f"its record has the digest of its image alone ({image}), and no name that a cluster could pull it by"
+    if not trial.get("resources"):
+        return f"it ran in the image {image}, and its record does not say with which resources: an earlier version of halving made it"
+    return None
+
+
+def image_plan(info: RunInfo) -> ImagePlan:
+    """The pod of a trial whose record lacks nothing for it."""
+    record = info.record
+    image = str(record["provenance"]["image"])
+    later = {number: (start.get("provenance") or {}).get("image") for number, start in info.starts.items()}
+    return ImagePlan(
+        name=image,
+        resources=record["trial"]["resources"],
+        trainable_sha256=info.parent.get("trainable_sha256"),
+        incomplete=tuple(
+            Difference("image", f"attempt {number}", f"in the image {name or '(not recorded)'}", "in that of attempt 1")
+            for number, name in later.items()
+            if name != image
+        )
+        + tuple(resized_attempts(info)),
+    )
+
+
+def known_before(image: ImagePlan, now: str | None) -> list[Difference]:
+    """What differs, or cannot be known, before a pod is there.
+
+    Args:
+        now: the image that the name means today, with its digest; None while nobody knows, and where the cluster does not say.
+    """
+    tag = [Difference("image", image.name, "named without its digest", now or "not known")] if image.by_tag else []
+    return [*image.incomplete, *tag]
+
+
+def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready) -> list[Difference]:
+    """What the pod itself says: of the trainable, and of the environment.
+
+    Raises:
+        InvalidInput: what it says has not the form of an environment; any image may be in there.
+    """
+    found = []
+    if said.trainable_sha256 != image.trainable_sha256:
+        found.append(Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256))
+    try:
+        found += environment_differences(recorded, said.environment)
+        if wrong := next((one for one in found if isinstance(one.now, dict | list)), None):
+            raise ValueError(f"{wrong.factor}: {wrong.name} = {wrong.now!r:.80}; give text or a number")
+        "".join(map(str, found)).encode()  # what is no text could not be printed, nor be kept
+    except (AttributeError, TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"the environment that the pod of the image {image.name} describes is not accepted: {error}; "
+            "the SDK in the image has to be halving's own"
+        ) from None
+    return found

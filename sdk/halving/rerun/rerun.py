@@ -1,0 +1,285 @@
+"""Training a recorded run again, from its name to the verdict."""
+
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from halving.data.dataset import Dataset
+from halving.data.shards import Shard, shards_of
+from halving.errors import HalvingError, InvalidInput, NotFound
+from halving.ingest.recovery import recover_run
+from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run
+from halving.records import provenance
+from halving.records.run_record import RunRecords
+from halving.rerun.comparison import read_points
+from halving.rerun.environment import Environments, environment_of, environments
+from halving.rerun.execution import search_path, train_again, trial_request
+from halving.rerun.factors import FACTORS, Difference, environment_differences
+from halving.rerun.image import ImagePlan, known_before, known_in_pod
+from halving.rerun.plan import Plan, plan_of
+from halving.rerun.pods import PodRerun, Pods, RerunFailed
+from halving.rerun.verdict import Verdict, expected_ends, has_weights, judged
+from halving.rerun.worktree import check_commit, check_patch, repository_at, worktree
+from halving.store.json_files import now, to_json
+from halving.store.store import Store
+from halving.trial.messages import Ready
+
+
+class RerunRefused(HalvingError, RuntimeError):
+    """The environment differs from the recorded one, and ``strict`` was asked for; the message has every difference."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train again.
+
+    Attributes:
+        repository: a folder in the checkout that has the commit.
+        build: make a virtual environment of the recorded packages.
+        strict: refuse where something differs from the record.
+        accepted: factors (:data:`halving.rerun.factors.FACTORS`) that may differ all the same.
+        ignore: patterns of metrics that are not compared.
+    """
+
+    repository: Path
+    build: bool = False
+    strict: bool = False
+    accepted: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := [factor for factor in self.accepted if factor not in FACTORS]:
+            raise InvalidInput(f"factor {unknown[0]!r} is not accepted: give one of {', '.join(FACTORS)}")
+
+
+def rerun(store: Store, project: str, run: str, options: Options, tell: Callable[[str], None] = print, pods: Pods | None = None) -> Verdict:
+    """Train a run again, compare, and keep the verdict beside the new run's record.
+
+    Args:
+        tell: gets what a person should know before and while it trains, line by line.
+        pods: the cluster, for trials that ran in an image; None where none is at hand.
+
+    Raises:
+        InvalidInput, NotFound: it cannot be trained again; the message names what is missing.
+        RerunRefused: something differs from the record, with ``strict``.
+        RerunFailed: its process left nothing to compare.
+        StoreError: the store refuses, or is unavailable.
+    """
+    info, plan = planned(store, project, run)
+    recorded = read_points(store, project, run, options.ignore)
+    if not recorded and not has_weights(store, info):
+        raise InvalidInput(
+            f"run {plan.name} has no metric, and no checkpoint with a digest of its weights: nothing of a rerun could be compared"
+        )
+    if plan.image is not None and not _trains_here(plan, plan.image, options, pods):
+        new, found = train_in_pod(store, plan, plan.image, options, pods, tell)
+    else:
+        with environments() as built, prepared(store, plan, options, built, tell) as (code, python, found):
+            new = train(store, plan, code, python, tell)
+    verdict = judged(store, info, new, options.ignore, found)
+    store.create(f"runs/project={project}/{new.run}/rerun.json", to_json({**verdict.as_dict(), "time": now()}))
+    return verdict
+
+
+def planned(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
+    """A run and how it is trained again.
+
+    Raises:
+        InvalidInput: it is training now, or its record lacks what a rerun needs.
+        NotFound: what it was trained on is gone.
+    """
+    info = read_run(store, project, run)
+    if info.status == UNFINISHED:  # its process was killed: its last points are in its journal still, if that is on this machine
+        recover_run(store, project, run)
+        info = read_run(store, project, run)
+    if info.status == RUNNING:
+        raise InvalidInput(f"run {project}/{run} is training now: wait for its end")
+    plan = plan_of(info, RunRecords(store, project, run).latest_checkpoint())
+    _check_data(store, plan)
+    return info, plan
+
+
+def check_code(store: Store, plan: Plan, options: Options) -> Path:
+    """See that the run's code and image can be brought back; gives the checkout.
+
+    Raises:
+        InvalidInput: there is no checkout.
+        NotFound: what is gone, by its name.
+    """
+    repository = repository_at(options.repository)
+    check_commit(repository, plan)
+    check_patch(store, plan)
+    _check_image(plan, options)
+    return repository
+
+
+@contextmanager
+def prepared(
+    store: Store, plan: Plan, options: Options, built: Environments, tell: Callable[[str], None]
+) -> Iterator[tuple[Path, str, list[Difference]]]:
+    """Code, interpreter, and what could not be brought back of a run, until the block ends."""
+    repository = check_code(store, plan, options)
+    with worktree(repository, plan, store) as code:
+        python = built.python_of(plan, code, tell) if options.build else sys.executable
+        there = environment_of(python, search_path(plan, code))
+        found = [*plan.incomplete, *environment_differences(plan.environment, there)]
+        for line in _told(found):
+            tell(line)
+        _check_strict(plan, found, options, "Bring them back (--env installs the recorded packages), or accept")
+        yield code, python, found
+
+
+def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str], None]) -> RunInfo:
+    """Train in the recorded code; gives the new run.
+
+    Raises:
+        RerunFailed: the process left no run, or one that did not end as it had to.
+    """
+    project, new = _new_run(plan)
+    tell(f"training {plan.name} again as {project}/{new}")
+    with tempfile.TemporaryDirectory(prefix="halving-rerun-") as scratch:
+        status = train_again(plan, store, new, code=code, python=python, scratch=Path(scratch))
+    try:
+        found = read_run(store, project, new)
+    except NotFound:
+        why = "its script began fewer runs than the recorded one had" if status == 0 else "what it printed says why"
+        raise RerunFailed(f"the rerun of {plan.name} ended with status {status} and recorded no run: {why}") from None
+    _check_end(plan, found, f"(status {status}; what it printed says why)")
+    return found
+
+
+def train_in_pod(
+    store: Store, plan: Plan, image: ImagePlan, options: Options, pods: Pods | None, tell: Callable[[str], None]
+) -> tuple[RunInfo, list[Difference]]:
+    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be brought back.
+
+    Raises:
+        InvalidInput: a new environment was asked for, or there is no cluster.
+        NotFound: the image is gone.
+        RerunRefused: something differs from the record, with ``strict``; nothing was trained.
+        RerunFailed: the pod did not start, was ended, or left a run that did not end as it had to.
+    """
+    if options.build:
+        raise InvalidInput(
+            f"--env is not accepted for run {plan.name}: it trains in a pod of the image {image.name}, whose packages are the recorded ones"
+        )
+    if pods is None:
+        raise _no_cluster(plan, image)
+    elsewhere = "" if plan.commit is None else " (--except image would train in a worktree, with what is installed here)"
+    advice = f"Nothing was trained{elsewhere}. Accept"
+    _check_strict(plan, known_before(image, None), options, advice)
+    project, new = _new_run(plan)
+    found: list[Difference] = []
+
+    def ready(said: Ready, digest: str | None) -> None:
+        found[:] = [*known_before(image, digest), *known_in_pod(image, plan.environment, said)]
+        for line in _told(found):
+            tell(line)
+        _check_strict(plan, found, options, advice)
+        tell(f"training {plan.name} again as {project}/{new}")
+
+    tell(f"starting a pod of the image {image.name}")
+    pods.train(
+        store,
+        PodRerun(
+            rerun_of=plan.name,
+            project=project,
+            run=new,
+            image=image.name,
+            resources=image.resources,
+            variables={name: value for name, value in plan.variables.items() if value is not None},
+            request=replace(trial_request(plan, store, new), image=image.name),
+        ),
+        ready,
+        tell,
+    )
+    try:
+        info = read_run(store, project, new)
+    except NotFound:
+        raise RerunFailed(f"the rerun of {plan.name} ended in its pod and recorded no run") from None
+    _check_end(plan, info, "in its pod, which is deleted,")
+    return info, found
+
+
+def _new_run(plan: Plan) -> tuple[str, str]:
+    """Project and id of the rerun's own run."""
+    project, _, original = plan.name.partition("/")
+    return project, f"{original[:110]}-rerun-{secrets.token_hex(3)}"
+
+
+def _check_end(plan: Plan, found: RunInfo, how: str) -> None:
+    if found.status not in (ends := expected_ends(plan.ended, trial=plan.trial is not None)):
+        raise RerunFailed(
+            f"the rerun of {plan.name} cannot be compared: {found.project}/{found.run} ended as {found.status} {how} and not as "
+            f"{' or '.join(ends)}, as it had to (the recorded run ended as {plan.ended})"
+        )
+
+
+def _check_strict(plan: Plan, found: Sequence[Difference], options: Options, advice: str) -> None:
+    refused = [one for one in found if one.factor not in options.accepted]
+    if options.strict and refused:
+        shown = "\n".join(f"- {one}" for one in refused)
+        factors = ", ".join(dict.fromkeys(one.factor for one in refused))
+        raise RerunRefused(
+            f"{len(refused)} things differ from the record of {plan.name}, and --strict refuses:\n{shown}\n"
+            f"{advice} them by --except FACTOR ({factors})."
+        )
+
+
+def _check_data(store: Store, plan: Plan) -> None:
+    if plan.dataset is None:
+        return
+    dataset = Dataset(store, *plan.dataset)
+    manifest = dataset.manifest  # raises NotFound, naming the snapshot
+    for split in manifest["shards"]:
+        for shard in shards_of(manifest, split):
+            if not _is_there(store, shard):
+                raise NotFound(f"the snapshot {dataset.name} {dataset.digest} of run {plan.name} is incomplete: {shard.name} is gone")
+    start = (plan.trial or {}).get("start_from")
+    if start and not store.has_blob(start["digest"]):
+        raise NotFound(f"the checkpoint {start['digest']} from which run {plan.name} started is gone from {store.root}")
+
+
+def _is_there(store: Store, shard: Shard) -> bool:
+    return store.exists(shard.name)
+
+
+def _trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> bool:
+    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or where this is that image and
+    there is no cluster.
+    """
+    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() == image.name))
+
+
+def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:
+    here = (
+        ""
+        if plan.commit is None
+        else "; or start halving rerun in a container of that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to "
+        "train with what is installed here"
+    )
+    return InvalidInput(
+        f"run {plan.name} ran in the image {image.name}, and a rerun trains in a pod of it, but no cluster is at hand: where the "
+        "application is installed, and not the SDK alone, set HALVING_CLUSTER to the file of the cluster's settings and KUBECONFIG to "
+        f"its configuration, or start the job rerun in the deployment{here}"
+    )
+
+
+def _check_image(plan: Plan, options: Options) -> None:
+    """The image of a script, which no pod of a rerun trains: the command has to run in it."""
+    recorded = plan.environment.get("image")
+    if recorded and "image" not in options.accepted and provenance.image() != recorded:
+        raise NotFound(
+            f"run {plan.name} ran in the image {recorded}, which this process does not run in: start halving rerun in a container of "
+            "that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to train with what is installed here"
+        )
+
+
+def _told(found: Sequence[Difference]) -> list[str]:
+    if not found:
+        return ["the environment is as recorded"]
+    return [f"{len(found)} differences from the record:", *(f"  {one}" for one in found)]

@@ -1,0 +1,166 @@
+"""The verdict on two runs: what of them was compared, and whether it is the same."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from halving.checkpoints.restoring import saved_weights
+from halving.errors import NotFound
+from halving.query.runs import RunInfo
+from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.rerun.comparison import FirstDifference, count, first_difference, read_points, up_to
+from halving.rerun.factors import Difference, differences
+from halving.store.store import Store
+
+IDENTICAL, DIFFERS = "identical", "differs"
+FINISHED, PAUSED, FAILED = "finished", "paused", "failed"
+_CUT_SHORT = ("terminated", "crashed", "unfinished")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of a rerun.
+
+    Attributes:
+        verdict: ``identical`` or ``differs``.
+        rerun_of: ``project/run`` of the recorded run.
+        run: the id of the new run, in the same project.
+        trial: whether it is a trial of a sweep.
+        status: how both ended, the recorded one first.
+        points: how many points of the recorded run were compared.
+        first_difference: of the metrics; None where all are equal.
+        weights: digests of both, of the same epoch; None where there is none.
+        weights_equal: None where they could not be compared.
+        factors: what is known to differ between the two, by their records and by what the record lacked.
+        not_compared: what of the two the verdict says nothing about, in words.
+    """
+
+    verdict: str
+    rerun_of: str
+    run: str
+    trial: bool
+    status: tuple[str, str]
+    points: int
+    first_difference: FirstDifference | None
+    weights: tuple[str | None, str | None]
+    weights_equal: bool | None
+    factors: list[Difference] = field(default_factory=list)
+    not_compared: list[str] = field(default_factory=list)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the two differ although both ran to their end, and by their records nothing differs."""
+        return self.verdict == DIFFERS and not self.factors and not set(self.status) & {*_CUT_SHORT, FAILED}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "rerun_of": self.rerun_of,
+            "run": self.run,
+            "trial": self.trial,
+            "status": dict(zip(("recorded", "rerun"), self.status, strict=True)),
+            "points": self.points,
+            "first_difference": self.first_difference.as_dict() if self.first_difference else None,
+            "weights": {**dict(zip(("recorded", "rerun"), self.weights, strict=True)), "equal": self.weights_equal},
+            "factors": [one.as_dict() for one in self.factors],
+            "not_compared": self.not_compared,
+        }
+
+
+def expected_ends(status: str, *, trial: bool) -> tuple[str, ...]:
+    """How a rerun may end, that it can be compared with a run that ended with ``status``.
+
+    A trial is trained again to its newest checkpoint, whatever became of it afterwards. A script that was ended from outside may end by
+    itself this time.
+    """
+    if trial or status == PAUSED:
+        return (FINISHED,)
+    return (FINISHED, FAILED) if status in _CUT_SHORT else (status,)
+
+
+def judged(store: Store, info: RunInfo, new: RunInfo, ignore: Sequence[str], missing: Sequence[Difference] = ()) -> Verdict:
+    """The verdict on two runs.
+
+    Args:
+        info: the recorded run. Where it did not end by itself, the two are compared as far as both went.
+        missing: what could not be brought back, beside what the two records differ in.
+    """
+    recorded, again = (read_points(store, one.project, one.run, ignore) for one in (info, new))
+    trial = "trial" in info.parent
+    not_compared = []
+    if trial and info.status not in (FINISHED, PAUSED):
+        recorded, left_out = up_to(recorded, again)
+        if left_out:
+            not_compared.append(
+                f"{left_out} metric points that the trial logged after its newest checkpoint, before it ended as {info.status}"
+            )
+    elif not trial and info.status in _CUT_SHORT:
+        again, left_out = up_to(again, recorded)
+        if left_out:
+            not_compared.append(
+                f"{left_out} metric points that the rerun logged after the end of the recorded run, which ended as {info.status}"
+            )
+    first = first_difference(recorded, again)
+    weights, equal, about = _weights(store, info, new)
+    return Verdict(
+        verdict=IDENTICAL if first is None and equal is not False else DIFFERS,
+        rerun_of=f"{info.project}/{info.run}",
+        run=new.run,
+        trial=trial,
+        status=(info.status, new.status),
+        points=count(recorded),
+        first_difference=first,
+        weights=weights,
+        weights_equal=equal,
+        factors=list(dict.fromkeys([*missing, *differences(info, new)])),
+        not_compared=[*not_compared, *about, *_files(store, info)],
+    )
+
+
+def has_weights(store: Store, info: RunInfo) -> bool:
+    """Whether a run has a checkpoint whose weights can be compared."""
+    return any(saved.weights or saved.sharded for saved in _checkpoints(store, info).values())
+
+
+def _checkpoints(store: Store, info: RunInfo) -> dict[int, SavedCheckpoint]:
+    """A run's checkpoint after each epoch of which there is one, the newest last."""
+    return {saved.epoch: saved for saved in RunRecords(store, info.project, info.run).checkpoints()}
+
+
+def _weights_in(store: Store, saved: SavedCheckpoint) -> str | None:
+    """The digest of the weights in a checkpoint. Of a sharded one it is made now: no process had all of them when it was saved."""
+    if not saved.sharded:
+        return saved.weights
+    try:
+        return saved_weights(store, saved.digest)
+    except NotFound:  # it was superseded, and retention has deleted it
+        return None
+
+
+def _weights(store: Store, info: RunInfo, new: RunInfo) -> tuple[tuple[str | None, str | None], bool | None, list[str]]:
+    """The digests at the newest epoch of which both have a checkpoint, whether they are equal, and what was not compared."""
+    ours, theirs = _checkpoints(store, info), _checkpoints(store, new)
+    if not ours:
+        return (None, None), None, ["weights: run.save saved none"]
+    common = max(ours.keys() & theirs.keys(), default=None)
+    if common is None:
+        newest = _weights_in(store, ours[max(ours)])
+        # When a checkpoint inside a training is due is a matter of time; that there is none at all is not.
+        if theirs or info.status in _CUT_SHORT:
+            return (
+                (newest, None),
+                None,
+                [f"weights: the two have no checkpoint of the same epoch ({max(ours)} is the recorded run's newest)"],
+            )
+        return (newest, None), False, []
+    pair = _weights_in(store, ours[common]), _weights_in(store, theirs[common])
+    if None in pair:
+        return pair, None, ["weights: the checkpoint's record has no digest of them"]
+    about = [] if common == max(ours) else [f"weights after epoch {common}: only until there both have checkpoints"]
+    return pair, pair[0] == pair[1], about
+
+
+def _files(store: Store, info: RunInfo) -> list[str]:
+    """Artifacts and media: they often hold times and paths, so that they differ where nothing else does."""
+    folder = f"runs/project={info.project}/{info.run}"
+    return [f"{number} {kind}" for kind in ("artifacts", "media") if (number := len(store.names(f"{folder}/{kind}")))]

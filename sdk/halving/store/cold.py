@@ -1,0 +1,129 @@
+"""Colder places of a store: other roots to which old blobs were moved, under their own names.
+
+``cold/NNNN.json`` in the store names each root, written before anything is moved there, so that every reader finds it, without any setting
+of its own. A blob is looked for in its own place first; only where it is not there the colder ones are asked, which costs a listing of
+that folder and a request.
+
+Points and records never move: they are read in parts and by name, and are small beside checkpoints.
+"""
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+from halving.errors import AlreadyExists, InvalidInput, StoreError
+from halving.store.json_files import to_json
+
+if TYPE_CHECKING:
+    from halving.store.store import Store
+
+FOLDER = "cold"
+BLOBS = "artifacts/sha256/"
+"""What may lie in a colder place."""
+
+MARK = "cold-place.json"
+"""In a colder place: that it is one, and of which store."""
+
+
+class ColdRoots:
+    """The colder places of a store; each is opened once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Store] = {}
+
+    def holding(self, store: "Store", name: str) -> "Store | None":
+        """The colder place that has a file, or None.
+
+        Raises:
+            StoreError: one of them does not say, or is not there, so that it may have the file.
+        """
+        if not name.startswith(BLOBS):
+            return None
+        before = list(self._known.values())
+        for place in before:
+            if place.exists(name):
+                return place
+        every = self._named(store)
+        for place in every:
+            if place not in before and place.exists(name):
+                return place
+        for place in every:
+            _check_is_there(place)
+        return None
+
+    def all(self, store: "Store") -> "list[Store]":
+        """All colder places, as the store names them now.
+
+        Raises:
+            StoreError: the store cannot be listed or read, or one of the places is not there: nobody knows what lies in it.
+        """
+        every = self._named(store)
+        for place in every:
+            _check_is_there(place)
+        return every
+
+    def _named(self, store: "Store") -> "list[Store]":
+        for file in store.names(FOLDER):
+            if file not in self._known:
+                from halving.store.store import Store  # which knows this module
+
+                self._known[file] = Store(json.loads(store.read(f"{FOLDER}/{file}"))["root"])
+        return list(self._known.values())
+
+
+def _check_is_there(place: "Store") -> None:
+    """A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind it."""
+    if not place.exists(MARK):
+        raise StoreError(f"the colder place {place.root} is not there: it has no {MARK}, which was written when it was added")
+
+
+def check_is_of(store: "Store", place: "Store") -> None:
+    """Refuse to write to a colder place, or to delete in it, for another store than the one that added it, of which this may be a copy.
+
+    Raises:
+        StoreError: it is another store's, it is not there, or it cannot be read.
+    """
+    _check_is_there(place)
+    owner, own = json.loads(place.read(MARK))["store"], _root_of(store)
+    if owner != own:
+        raise StoreError(
+            f"the colder place {place.root} is of the store {owner}, and {own} is another one or a copy: nothing is moved there or deleted "
+            f'there. If the store was moved, put its root into {place.address(MARK)}: {{"store": "{own}"}}. If it was copied, copy the '
+            f"colder place as well and name that copy in {store.address(FOLDER)}"
+        )
+
+
+def _root_of(store: "Store") -> str:
+    """Without the options of its address, which may differ between machines."""
+    return store.root.partition("?")[0]
+
+
+def add_cold_root(store: "Store", root: str) -> "Store":
+    """Make a root a colder place of the store, once, and give it.
+
+    Args:
+        root: a folder's absolute path, or an address such as ``s3://bucket/prefix``.
+
+    Raises:
+        InvalidInput: it is the store's own root or lies in it, has it in itself, or is a relative path, which others would not find.
+        AlreadyExists: it is the colder place of another store.
+        StoreError: one of both cannot be written, or the place was added before and is not there now, or is another store's.
+    """
+    if "://" not in root and not root.startswith(("/", "~")):
+        raise InvalidInput(f"cold.root = {root!r} is not accepted: give a folder's absolute path, or an address such as s3://bucket/prefix")
+    from halving.store.store import Store
+
+    cold = Store(root)
+    own, other = (f"{_root_of(one)}/" for one in (store, cold))
+    if own.startswith(other) or other.startswith(own):
+        raise InvalidInput(f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give another place")
+    while True:
+        names = store.names(FOLDER)
+        known = [json.loads(store.read(f"{FOLDER}/{name}"))["root"] for name in names]
+        if cold.root in known:
+            check_is_of(store, cold)
+            return cold
+        cold.create(MARK, to_json({"store": _root_of(store)}))
+        with contextlib.suppress(AlreadyExists):  # somebody has just added another one
+            store.create(f"{FOLDER}/{len(names) + 1:04d}.json", to_json({"root": cold.root}))
+            return cold

@@ -1,0 +1,23 @@
+"""Which of an object store's faults are transient, and raising them as our errors."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from halving.errors import StoreError, StoreUnavailable
+
+# How Arrow words the faults of a network or a server in trouble; anything else (no such bucket, no permission) stays as it is.
+_TRANSIENT = re.compile(
+    r"NETWORK_CONNECTION|SLOW_DOWN|THROTTLING|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|REQUEST_TIMEOUT|curlCode|HTTP status (?:429|5\d\d)"
+)
+
+
+@contextlib.contextmanager
+def store_faults(message: str) -> Iterator[None]:
+    """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for a transient one."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise (StoreUnavailable if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error

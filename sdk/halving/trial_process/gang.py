@@ -1,0 +1,275 @@
+"""The processes of a trial that trains in several: torchrun's agent, which starts the ranks of this node, and what each rank runs.
+
+A gang is one attempt: any rank that ends wrongly ends all, and the platform begins the next attempt from the last checkpoint. So the agent
+restarts nothing. The ranks are forked from the agent's process, which was itself forked from one that has imported the trainable.
+"""
+
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from halving.distributed.hang import Hang
+from halving.distributed.joining import TIMEOUT_SECONDS, join, leave
+from halving.distributed.ranks import Gang
+from halving.distributed.watch import Watch
+from halving.records.memory_kills import MemoryKills
+from halving.run import signals
+from halving.trial.context import TrialContext
+from halving.trial.messages import Interrupted, Message, Raised
+from halving.trial_process.gang_folder import gang_folder
+from halving.trial_process.main import Channel, train_trial
+from halving.trial_process.rank_end import RankEnd, how_ended
+from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
+
+if TYPE_CHECKING:
+    from torch.distributed.elastic.rendezvous import RendezvousHandler
+
+_LAST_SECONDS = 20.0  # for rank 0 to write its last points and its end, when another rank has ended wrongly
+_HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
+_GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
+_MONITOR_SECONDS = 0.1
+_RENDEZVOUS_SECONDS = 60
+_PR_SET_PDEATHSIG = 1
+
+
+def run_gang(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, processes: int) -> None:
+    """The main function of the process of a gang on one machine: start the ranks, and tell the platform how they ended.
+
+    Args:
+        context, trainable, granted, channel: as for :func:`halving.trial_process.main.run_trial`.
+        threads: CPU threads of each rank.
+        processes: how many ranks.
+
+    Raises:
+        SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the worker
+    _end_with_parent()
+    with gang_folder() as folder:
+        given = (context, trainable, granted, channel, threads, str(folder))
+        message = attend(run_rank, given, processes, rendezvous_here(), folder)
+    if message is None:
+        raise SystemExit(signals.STATUS)
+    channel.send(message)
+
+
+def rendezvous_here() -> "RendezvousHandler":
+    """The rendezvous of one node, on a port that is free."""
+    from torch.distributed import TCPStore
+    from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, multi_tenant=True)  # the rendezvous takes its server, too
+    return StaticTCPRendezvous("127.0.0.1", store.port, 0, 1, "trial", _RENDEZVOUS_SECONDS)
+
+
+def attend(
+    entry: Callable[..., None],
+    given: tuple[Any, ...],
+    processes: int,
+    rendezvous: "RendezvousHandler",
+    folder: Path,
+    *,
+    on_sigterm: Callable[[], object] = lambda: None,
+) -> Message | None:
+    """Run the ranks of this node to their end under torchrun's agent, and give how they ended; None after a SIGTERM.
+
+    A SIGTERM is passed on to the ranks.
+
+    Args:
+        entry, given: the main function of each rank, in whose environment torchrun's variables are set, and its arguments.
+        rendezvous: how the agents of all nodes find each other.
+        folder: where ranks leave how they ended.
+        on_sigterm: called when a SIGTERM comes.
+    """
+    for name in ("torch.distributed.elastic", "torch.distributed.run"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what a rank has raised is the attempt's end, and said once
+    agent, memory = _make_agent(entry, given, processes, rendezvous, folder), MemoryKills()
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            agent.run()
+        except BaseException as error:  # noqa: BLE001  # raised below, in the main thread
+            raised.append(error)
+
+    here = os.getpid()
+
+    def pass_on(number: int, _: Any) -> None:
+        if os.getpid() != here:  # a rank that has been forked just now, and has no handler of its own yet
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        on_sigterm()
+        agent.asked = True
+        agent.waiting.append(number)
+
+    # In a thread, the agent leaves signals alone; in the main thread a SIGTERM would have it end the ranks.
+    thread = threading.Thread(target=run, name="halving-agent")
+    signal.signal(signal.SIGTERM, pass_on)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+    return how_ended(folder, agent.codes, agent.hang, memory, asked=agent.asked)
+
+
+def run_rank(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, folder: str) -> None:
+    """The main function of a rank; how it ended is in ``folder`` afterwards.
+
+    Raises:
+        SystemExit: it ended wrongly.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the agent's handler came with the fork
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Accelerate sets torch's threads to 1 where it is not there
+    rank = int(os.environ["RANK"])
+    if rank:
+        _be_killed_with_parent()  # rank 0 flushes its points first
+    answer_to_agent(Path(folder), rank)
+    timeout = context.resources.get("collective_timeout_seconds") or TIMEOUT_SECONDS
+    gangs: list[Gang] = []
+
+    def joined() -> Gang:
+        gang = join(timeout)
+        gang.watch = Watch(gang, gang.connect(), Path(folder))
+        gangs.append(gang)
+        return gang
+
+    try:
+        message = train_trial(context, trainable, granted, channel, threads, joined)
+    except SystemExit as ended:
+        if gangs and (watch := gangs[0].watch):
+            watch.close()
+        if ended.code == signals.STATUS:
+            RankEnd(rank, time.monotonic(), None).write(Path(folder))
+            return
+        message = Raised(f"the trainable has ended its process by sys.exit({ended.code!r})", final=False, checkpoint=None)
+    if gangs and (watch := gangs[0].watch):
+        if isinstance(message, Raised):
+            watch.settle()
+        watch.close()
+    RankEnd(rank, time.monotonic(), message, told=bool(gangs and gangs[0].told_error)).write(Path(folder))
+    if isinstance(message, Raised | Interrupted):
+        sys.exit(1)
+    leave()
+
+
+def _make_agent(entry: Callable[..., None], given: tuple[Any, ...], processes: int, rendezvous: "RendezvousHandler", folder: Path) -> Any:
+    from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec, WorkerState
+    from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
+
+    class Agent(LocalElasticAgent):
+        """torchrun's, whose ranks are killed where their gang is broken: a SIGTERM only ever asks them to save at the next step.
+
+        Attributes:
+            codes: rank to exit status, of those that had ended by themselves when the gang's end was noticed.
+            hang: the collective that hung, where that was the reason.
+            asked: whether a SIGTERM has come.
+            waiting: signals that have come and are to be passed on once the ranks are there.
+        """
+
+        codes: Mapping[int, int | None] = {}
+        hang: Hang | None = None
+        asked = False
+
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            self.waiting: list[int] = []
+
+        def _monitor_workers(self, worker_group: Any) -> Any:
+            context = self._pcontext
+            if context is None:
+                return super()._monitor_workers(worker_group)
+            while self.waiting:
+                _send(self.waiting.pop(), context.pids().values())
+            ranks = [worker.global_rank for worker in worker_group.workers]
+            processes = dict(zip(ranks, context._pc.processes, strict=True))  # type: ignore[attr-defined]  # of processes that run a function
+            codes = {rank: process.exitcode for rank, process in processes.items()}
+            # One that has returned from its main function waits for the others: whatever the status is, it has ended before its time.
+            broken = any(code is not None for code in codes.values())
+            if broken or _is_given_up(folder):
+                self.hang = _hang_of(folder, codes, processes)
+            if broken or self.hang is not None:
+                self.codes = codes
+                _end(processes, _LAST_SECONDS if self.hang is None else _HUNG_SECONDS)
+                return RunResult(WorkerState.FAILED)
+            return super()._monitor_workers(worker_group)
+
+    spec = WorkerSpec("trial", processes, rendezvous, entrypoint=entry, args=given, max_restarts=0, monitor_interval=_MONITOR_SECONDS)
+    return Agent(spec, DefaultLogsSpecs(), start_method="fork", exit_barrier_timeout=_LAST_SECONDS)
+
+
+def _end(processes: Mapping[int, Any], within: float) -> None:
+    """End the ranks of a broken gang: rank 0 has a moment to write its last points, as its collectives fail now."""
+    for rank, process in processes.items():
+        if rank and process.is_alive():
+            process.kill()
+    if 0 in processes:
+        processes[0].join(within)
+        processes[0].kill()
+    for process in processes.values():
+        process.join()
+
+
+def _send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _is_given_up(folder: Path) -> bool:
+    """Whether ranks have waited in a collective for longer than its timeout, and have not ended by themselves: they may be waiting for a
+    save in flight, which cannot end either.
+    """
+    for path in folder.glob("hang-*.json"):
+        with contextlib.suppress(FileNotFoundError):  # the others have come after all
+            hang = Hang.from_text(path.read_text())
+            if time.time() > hang.since + hang.timeout + _GIVEN_UP_SECONDS:
+                return True
+    return False
+
+
+def _hang_of(folder: Path, codes: Mapping[int, int | None], processes: Mapping[int, Any]) -> Hang | None:
+    """The collective whose hanging has broken the gang, as the ranks that waited in it have written; None where something else has.
+
+    NCCL ends a rank that waits too long by SIGABRT; gloo raises in it.
+    """
+    for path in sorted(folder.glob("hang-*.json")):
+        try:
+            hang = Hang.from_text(path.read_text())
+        except FileNotFoundError:  # the others have come after all
+            continue
+        ended = [rank for rank, code in codes.items() if code]
+        if not all(rank in hang.waiting and codes[rank] in (1, -signal.SIGABRT) for rank in ended):
+            continue  # one that did not come has ended by itself, or one was killed
+        silent = [rank for rank, stack in hang.stacks.items() if stack is None and rank in processes]
+        hang.stacks.update(stacks_of({rank: processes[rank].pid for rank in silent if processes[rank].is_alive()}, folder))
+        return hang
+    return None
+
+
+def _end_with_parent() -> None:
+    """End this process when its worker dies; its ranks end with it."""
+    if parent := parent_process():
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
+
+
+def _be_killed_with_parent() -> None:
+    """Also where this process hangs in C."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

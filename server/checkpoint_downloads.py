@@ -1,0 +1,24 @@
+"""Checkpoints as files to be downloaded, whether they are one in the store or many."""
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from halving.checkpoints.download import download, is_sharded
+from server.state import State
+
+
+async def checkpoint_response(state: State, digest: str, headers: Mapping[str, str]) -> StreamingResponse:
+    """The answer with a checkpoint as one file. A fault of the store that is there before its first byte is raised.
+
+    Raises:
+        NotFound: no such blob.
+        StoreError: it cannot be read, or lacks a part.
+    """
+    if await state.store_threads.read(is_sharded, state.store, digest):
+        # With torch, which may take longer to import than the store has for its answer.
+        await run_in_threadpool(import_module, "halving.checkpoints.sharded.assembled")
+    found = await state.store_threads.read(download, state.store, digest)
+    return StreamingResponse(state.store_threads.stream(found.pieces), 200, {**headers, "Content-Length": str(found.size)})

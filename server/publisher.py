@@ -1,0 +1,89 @@
+"""The thread that tells the store what was changed of models, so that an outage of the store holds up nobody who decides."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from halving import Store
+from resources.catalog import Catalog
+from resources.registry.publishing import publish
+
+if TYPE_CHECKING:
+    from server.state import State
+
+WAIT_SECONDS = 1.0
+"""That an answer waits for the store: who then asks it finds the new champion, if it is not away."""
+
+_FIRST_PAUSE, _LAST_PAUSE = 1.0, 60.0  # seconds after a failure
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def models_published(state: "State") -> AsyncIterator[None]:
+    """Publish models for the length of the ``with`` block, at first what an earlier server left: one of the server's services."""
+    state.publisher.start()
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(state.publisher.stop)
+
+
+class Publisher:
+    """Publishes in a thread of its own. What the store does not take is logged and tried again, less and less often."""
+
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._store, self._catalog = store, catalog
+        self._changed = threading.Condition()
+        self._asked, self._done = 1, 0  # once at the beginning
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._ended, self._thread = False, threading.Thread(target=self._run, name="halving-publisher", daemon=True)
+        self._thread.start()
+
+    def stop(self, seconds: float = 5.0) -> None:
+        """End it; what is left is published by the next server, or by a command."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def publish(self, seconds: float = WAIT_SECONDS) -> None:
+        """Have changes published that are committed, and wait for it for so long."""
+        with self._changed:
+            self._asked += 1
+            mine = self._asked
+            self._changed.notify_all()
+            if self._thread is not None:
+                self._changed.wait_for(lambda: self._done >= mine or self._ended, seconds)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while True:
+            with self._changed:
+                if pause:
+                    self._changed.wait_for(lambda: self._ended, pause)
+                else:
+                    self._changed.wait_for(lambda: self._ended or self._asked > self._done)
+                if self._ended:
+                    return
+                asked = self._asked
+            problems = self._tried()
+            for problem in problems:
+                _log.warning("%s", problem)
+            pause = min(2 * pause or _FIRST_PAUSE, _LAST_PAUSE) if problems else 0.0
+            if not problems:
+                with self._changed:
+                    self._done = asked
+                    self._changed.notify_all()
+
+    def _tried(self) -> list[str]:
+        try:
+            return publish(self._store, self._catalog)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the thread is there for the next change
+            return [f"models were not published: {type(error).__name__}: {error}"]

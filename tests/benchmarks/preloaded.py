@@ -1,0 +1,120 @@
+"""Forks of one process that has imported everything, in place of the fresh processes that the benchmarks measure in.
+
+A quick run's figures mean nothing, and most of what it would compute is to import Torch, Dagster and the platform in each process.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import context, forkserver, get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.machine import CHECKOUT, ChildFailed, last_words
+from tests.gangs import run_ranks
+from tests.server.processes import server_of
+
+METRICS = ["numpy", "halving.maintenance.compaction"]
+EVERYTHING = [
+    *METRICS,
+    "torch",
+    "torch.distributed.checkpoint",
+    "halving.trial_process.preload_gang",
+    "resources.backend",
+    "resources.datasets.snapshots",
+    "pipelines.sensors",
+]
+
+_CONTEXT: context.ForkServerContext = get_context("forkserver")
+
+
+class Preloaded:
+    """A process that has imported modules, and starts others as its forks; it begins with the first of them."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._server = forkserver.ForkServer()
+        # The last takes all that is there from the garbage collector.
+        self._server.set_forkserver_preload([*modules, __name__, "halving.trial_process.preload"])
+
+    def replace(self, patch: pytest.MonkeyPatch) -> None:
+        """Have the benchmarks' processes and servers be forks."""
+        # Multiprocessing has one such process for all, which other tests use and which imports other modules.
+        patch.setattr(forkserver, "connect_to_new_process", self._server.connect_to_new_process)
+        patch.setattr(forkserver, "ensure_running", self._server.ensure_running)
+        patch.setattr("benchmarks.machine.called", _called)
+        patch.setattr("benchmarks.server.server_process", _server_process)
+        patch.setattr("benchmarks.gangs.torchrun", _torchrun)
+
+    def stop(self) -> None:
+        self._server._stop()  # type: ignore[attr-defined]
+
+
+def _called(function: str, arguments: str) -> Any:
+    """As :func:`benchmarks.machine.called`."""
+    ours, theirs = _CONTEXT.Pipe(duplex=False)
+    process = _start(_answer, theirs, function, arguments)
+    theirs.close()
+    try:
+        answer, complaint = ours.recv()
+    except EOFError:
+        process.join()
+        raise ChildFailed(f"exit status {process.exitcode}") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+    if complaint:
+        raise ChildFailed(last_words(complaint))
+    return json.loads(answer)
+
+
+@contextmanager
+def _server_process(root: str) -> Iterator[tuple[int, int]]:
+    """As :func:`benchmarks.server.server_process`."""
+    with server_of(root) as server:
+        yield server.pid, server.port
+
+
+def _torchrun(processes: int, module: str, given: dict[str, Any]) -> Any:
+    """As :func:`benchmarks.gangs.torchrun`."""
+    return run_ranks(processes, _said, module, given)[0]
+
+
+def _said(module: str, given: dict[str, Any]) -> Any:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        importlib.import_module(module).main(**given)
+    return json.loads(printed.getvalue() or "null")
+
+
+def _start(target: Any, *given: Any) -> BaseProcess:
+    process = _CONTEXT.Process(target=_in_environment, args=(dict(os.environ), target, given))
+    process.start()
+    return process
+
+
+def _in_environment(environment: dict[str, str], target: Any, given: tuple[Any, ...]) -> None:
+    os.setsid()  # what it starts ends with it
+    os.chdir(CHECKOUT)
+    os.environ.clear()
+    os.environ.update(environment)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    target(*given)
+
+
+def _answer(to: "Connection[Any, Any]", function: str, arguments: str) -> None:
+    module, _, name = function.partition(":")
+    try:
+        to.send((json.dumps(getattr(importlib.import_module(module), name)(**json.loads(arguments))), ""))
+    except Exception:  # noqa: BLE001  # whatever it is, the process that has asked says it
+        to.send(("", traceback.format_exc()))

@@ -1,0 +1,58 @@
+"""The benchmark's own object store is one to its clients, and a compaction asks little of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import compaction
+from benchmarks.object_server import ObjectServer, object_server
+from halving import NotFound, Store
+from halving.maintenance import compaction as maintained
+from resources.catalog import Catalog
+from resources.upkeep.bulk_delete import delete_at_once
+from resources.upkeep.compaction import compact_waiting
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with object_server() as server:
+        yield server
+
+
+def test_what_is_stored_is_read_listed_and_deleted(server: ObjectServer) -> None:
+    store = Store(server.root("bucket"))
+    digest = store.put_blob(b"content" * 1_000)
+    for name in "abc":
+        store.create(f"folder/{name}", name.encode())
+    assert store.get_blob(digest) == b"content" * 1_000
+    assert store.names("folder") == ["a", "b", "c"]
+    assert store.names("") == ["artifacts", "folder"]
+    with store.open_file("folder/a") as file:
+        assert file.read() == b"a"
+    delete_at_once(store, [f"folder/{name}" for name in "abc"])
+    assert store.names("folder") == []
+    with pytest.raises(NotFound):
+        store.read("folder/a")
+
+
+def test_an_attempt_of_64_segments_is_compacted_with_two_reads_a_segment_and_ten_writes_and_cleaned_with_one_deletion(
+    server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    root = compaction.fill(server, url, 1)
+    catalog, store = Catalog(url), Store(root)
+    server.counts.clear()
+    assert compact_waiting(store, catalog).points == 6_400
+    counts = server.counts
+    assert counts["GET"] <= 64 + 2
+    assert counts["HEAD"] <= 64 + 8
+    assert counts["PUT"] + counts["LIST"] + counts["POST"] <= 10
+    server.counts.clear()
+    monkeypatch.setattr(maintained, "GRACE_SECONDS", 0.0)
+    compaction.make_due(url)
+    assert compact_waiting(store, catalog).cleaned == 1
+    assert (server.counts["POST"], server.counts["DELETE"]) == (1, 0)
+    assert server.counts.total() <= 7
+    assert not [path for path in server.objects if path.endswith(".parquet") and "/live/" in path]
+    catalog.close()

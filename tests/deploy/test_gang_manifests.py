@@ -1,0 +1,75 @@
+"""The gangs outside of sweeps in deploy/: that Kubernetes' own parts of them have no field it does not know, and that their numbers agree.
+
+The schemas of JobSet and of Volcano's PodGroup are not at hand here: of these only what is used is looked at.
+"""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.client import ApiClient
+
+from resources.sweep_spec.requirements import quantity_bytes
+from tests.deploy.test_manifests import KUBERNETES
+
+GANGS = KUBERNETES / "gangs"
+
+
+def objects(name: str) -> dict[str, dict[str, Any]]:
+    return {item["kind"]: item for item in yaml.safe_load_all((GANGS / name).read_text())}
+
+
+def as_known(given: dict[str, Any], kind: str) -> Any:
+    """What Kubernetes' API knows of an object; fields with other names fall away."""
+    client = ApiClient()
+    return client.sanitize_for_serialization(client.deserialize(type("Response", (), {"data": json.dumps(given)}), kind))
+
+
+def job_of(name: str) -> dict[str, Any]:
+    if name == "volcano.yaml":
+        return objects(name)["Job"]["spec"]
+    (replicated,) = objects(name)["JobSet"]["spec"]["replicatedJobs"]
+    assert replicated["replicas"] == 1
+    return replicated["template"]["spec"]
+
+
+@pytest.mark.parametrize("name", ["jobset.yaml", "volcano.yaml"])
+def test_the_pods_of_a_gang_are_known_to_kubernetes_and_may_do_little(name: str) -> None:
+    job = job_of(name)
+    assert as_known(job, "V1JobSpec") == job
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (pod["securityContext"]["runAsNonRoot"], pod["automountServiceAccountToken"]) == (True, False)
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize("name", ["jobset.yaml", "volcano.yaml"])
+def test_a_gang_has_as_many_pods_as_torchrun_waits_for_and_a_process_for_each_gpu(name: str) -> None:
+    job = job_of(name)
+    (container,) = job["template"]["spec"]["containers"]
+    given = dict(option.lstrip("-").split("=") for option in container["command"] if "=" in option)
+    assert job["completionMode"] == "Indexed"
+    assert job["completions"] == job["parallelism"] == int(given["nnodes"])
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == given["nproc-per-node"]
+    host, _, subdomain = given["rdzv-endpoint"].partition(":")[0].partition(".")
+    first = {"jobset.yaml": "train-nodes-0-0", "volcano.yaml": "train-0"}[name]
+    assert (host, subdomain) == (first, "train")
+
+
+def test_volcano_places_all_pods_or_none() -> None:
+    found, job = objects("volcano.yaml"), job_of("volcano.yaml")
+    group, service, template = found["PodGroup"], found["Service"], job["template"]
+    assert as_known(service, "V1Service") == service
+    assert template["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": group["metadata"]["name"]}
+    assert (template["spec"]["schedulerName"], template["spec"]["subdomain"]) == ("volcano", service["metadata"]["name"])
+    assert service["spec"]["selector"] == {"job-name": found["Job"]["metadata"]["name"]}
+    assert group["spec"]["minMember"] == job["completions"]
+    requests, least = template["spec"]["containers"][0]["resources"]["requests"], group["spec"]["minResources"]
+    for resource in ("cpu", "nvidia.com/gpu"):
+        assert int(least[resource]) == job["completions"] * int(requests[resource])
+    assert quantity_bytes(least["memory"]) == job["completions"] * quantity_bytes(requests["memory"])

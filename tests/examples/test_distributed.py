@@ -1,0 +1,67 @@
+"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one process does."""
+
+import dataclasses
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from examples import characters, pictures
+from halving import Store
+from halving.trial.context import ObjectiveRule, TrialContext
+from halving.trial.messages import Granted, ReachedRung
+from halving.trial_process.main import run_trial
+from tests.gangs import run_in_gang
+from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
+from tests.sdk.trial_process.test_main import context
+
+pytestmark = pytest.mark.slow
+
+
+def drawn() -> pa.Table:
+    files = sorted(Path(pictures.folder()).glob("*/*.pgm"), key=lambda path: path.stem)
+    return pa.table({"content": [file.read_bytes() for file in files], "label": [file.parent.name for file in files]})
+
+
+TABLES = {"convolutions": drawn, "characters": characters.load}
+PARAMS: dict[str, dict[str, Any]] = {"convolutions": {"lr": 0.01, "channels": 8}, "characters": {"lr": 0.01, "width": 32, "layers": 1}}
+
+
+def trial(store: Store, example: str, metric: str, epochs: int, **params: Any) -> TrialContext:
+    table = TABLES[example]()
+    part = table.num_rows * 4 // 5
+    shards = {
+        name: [put_shard(store, arrow_file(rows), rows.num_rows)]
+        for name, rows in (("train", table.slice(0, part)), ("validation", table.slice(part)))
+    }
+    given = context(store, **PARAMS[example], **params)
+    digest = snapshot(store, shards, "d").digest
+    return dataclasses.replace(given, dataset_digest=digest, objectives=(ObjectiveRule(metric),), max_epochs=epochs)
+
+
+@pytest.mark.parametrize(
+    ("example", "metric", "epochs", "least", "most"),
+    # Of ten digits each has a tenth; guessing characters by how frequent they are costs 3.2.
+    [("convolutions", "val_accuracy", 2, 0.85, 1.0), ("characters", "val_loss", 2, 0.0, 2.8)],
+)
+def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
+    tmp_path: Path, example: str, metric: str, epochs: int, least: float, most: float
+) -> None:
+    found = {}
+    for shard in ("plain", "ddp", "fsdp"):
+        store = Store(tmp_path / shard)
+        if shard == "plain":
+            platform, own = multiprocessing.Pipe()
+            platform.send(Granted(epochs, True))
+            run_trial(trial(store, example, metric, epochs), f"examples.{example}:train", epochs, own, threads=1)
+            reached = platform.recv()
+        else:
+            given = trial(store, example, metric, epochs, shard=shard)
+            (reached, *_), status = run_in_gang(given, f"examples.{example}:train_distributed", 2, epochs, Granted(epochs, True))
+            assert status == 0, reached
+        assert isinstance(reached, ReachedRung), reached.error
+        found[shard] = reached.values[metric]
+    assert least < found["plain"] < most
+    assert found == pytest.approx(dict.fromkeys(found, found["plain"]), rel=0.02)

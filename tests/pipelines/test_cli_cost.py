@@ -1,0 +1,46 @@
+"""What ``halving cost`` shows, for people and as JSON."""
+
+import io
+import json
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from typing import Any
+
+import pytest
+
+from pipelines.cli_cost import _BY, run_cost
+from resources.analysis.costs.sums import BY
+from resources.backend import Backend
+from resources.sweep_spec import SweepSpec
+from tests.searches import search
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float]:
+    return {"score": params["x"] * epochs}
+
+
+def asked(backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False) -> str:
+    with redirect_stdout(io.StringIO()) as output:
+        assert run_cost(Namespace(root=backend.store.root, of=of, by=by, json=as_json)) == 0
+    return output.getvalue()
+
+
+def test_a_sweep_a_name_and_everything_cost_the_same_where_there_is_one_sweep(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    sweep = search(backend, small_spec(max_trials=6, resources={"gpus": 1}), score, seconds=600.0, curves=True)
+    whole = [json.loads(asked(backend, of, as_json=True))["cost"] for of in (sweep, "small", None)]
+    assert whole == [pytest.approx(whole[0])] * 3
+    assert whole[0] > 0
+    shown = asked(backend, sweep)
+    for said in (f"{sweep}: ", " USD (prices of ", "saved by early stopping", "pruned trials", "the winner"):
+        assert said in shown
+    assert "storage of small" in asked(backend, "small")
+    months = json.loads(asked(backend, sweep, "month", as_json=True))
+    assert sum(line["cost"] for line in months["lines"]) == pytest.approx(whole[0])
+    assert asked(backend, None, "outcome").count("paused at a rung") == 1
+
+
+def test_the_command_takes_whatever_the_sums_can_tell_apart() -> None:
+    assert _BY == BY

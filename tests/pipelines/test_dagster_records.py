@@ -1,0 +1,134 @@
+"""Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in SQLite."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from pipelines.dagster_records import forget_sweeps
+from resources.backend import Backend
+from resources.catalog import SweepRow, utcnow
+from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
+from resources.retention.gone import Gone
+from resources.retention.policy import parse_policy
+from tests.backends import add_version, snapshot_row
+
+POLICY = parse_policy({"dagster": {"days": 90}, "projects": {"kept": {"dagster": {"days": None}}}}, "test")
+LATER = datetime.now(UTC) + timedelta(days=100)
+
+
+@pytest.fixture
+def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
+    (tmp_path / "dagster").mkdir()
+    with dg.DagsterInstance.local_temp(str(tmp_path / "dagster")) as instance:
+        yield instance
+
+
+def add_sweep(backend: Backend, instance: dg.DagsterInstance, sweep: str, status: str = "finished", name: str = "p") -> None:
+    """A sweep with three trials' partitions, and a run of Dagster's that has ended."""
+    with backend.catalog.write() as session:
+        if session.get(type(snapshot_row("sha256:s")), "sha256:s") is None:
+            session.add(snapshot_row("sha256:s"))
+            session.flush()
+        ended = None if status == "searching" else utcnow()
+        about = {"spec": {}, "spec_digest": sweep, "snapshot": "sha256:s", "driver": "sensors", "ordinal": 0, "created_at": utcnow()}
+        session.add(SweepRow(id=sweep, name=name, status=status, finished_at=ended, **about))
+    instance.add_dynamic_partitions("sweeps", [sweep])
+    instance.add_dynamic_partitions("trials", [f"{sweep}.{number:04d}" for number in range(3)])
+
+
+def add_run(instance: dg.DagsterInstance, sweep: str) -> str:
+    """A run of the sweep that really ran: its first trial was materialized, and its step wrote logs."""
+
+    @dg.op
+    def train(context: dg.OpExecutionContext) -> None:
+        context.log_event(dg.AssetMaterialization("trial", partition=f"{sweep}.0000"))
+
+    @dg.job
+    def attempt() -> None:
+        train()
+
+    return attempt.execute_in_process(instance=instance, tags={SWEEP_LABEL: sweep}).run_id
+
+
+def materialized(instance: dg.DagsterInstance) -> set[str | None]:
+    records = instance.fetch_materializations(dg.AssetKey("trial"), limit=100).records
+    return {record.partition_key for record in records}
+
+
+@pytest.mark.slow
+def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open_ones_and_champions_stay(
+    backend: Backend, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    for sweep, status, name in (
+        ("old-1", "finished", "p"),
+        ("open-1", "searching", "p"),
+        ("best-1", "finished", "p"),
+        ("k-1", "failed", "kept"),
+    ):
+        add_sweep(backend, instance, sweep, status, name)
+    with backend.catalog.write() as session:
+        add_version(session, model="p", version="1.0.0", stage="champion", sweep="best-1")
+    old, best = add_run(instance, "old-1"), add_run(instance, "best-1")
+    assert materialized(instance) == {"old-1.0000", "best-1.0000"}
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER - timedelta(days=20)) == []
+    would = forget_sweeps(instance, backend.catalog, POLICY, now=LATER, dry_run=True)
+    assert would == [Gone("p", "Dagster partitions", 4, 0), Gone("p", "Dagster runs", 1, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, project="kept") == []
+    assert instance.has_run(old)
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == would
+    assert (instance.has_run(old), instance.has_run(best)) == (False, True)
+    assert materialized(instance) == {"best-1.0000"}
+    assert [path.name for path in (tmp_path / "dagster").rglob(f"*{old}*")] == []
+    assert set(instance.get_dynamic_partitions("sweeps")) == {"open-1", "best-1", "k-1"}
+    assert not any(key.startswith("old-1") for key in instance.get_dynamic_partitions("trials"))
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == []
+
+
+def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one(
+    backend: Backend, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_sweep(backend, instance, "old-1")
+    for _ in range(2):
+        instance.create_run_for_job(_empty, tags={SWEEP_LABEL: "old-1"}, status=dg.DagsterRunStatus.SUCCESS)
+    partitions = lambda: len(instance.get_dynamic_partitions("trials")) + len(instance.get_dynamic_partitions("sweeps"))  # noqa: E731
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(instance.run_storage, "delete_run", killed)
+        with pytest.raises(KeyboardInterrupt):
+            forget_sweeps(instance, backend.catalog, POLICY, now=LATER)
+    seen = []
+    for _ in range(4):
+        forget_sweeps(instance, backend.catalog, POLICY, now=LATER, most=2)
+        seen.append((instance.get_runs_count(), partitions(), instance.has_dynamic_partition("sweeps", "old-1")))
+    assert seen == [(0, 4, True), (0, 2, True), (0, 0, False), (0, 0, False)]
+
+
+def test_a_sweep_of_which_a_run_goes_on_is_left_alone(backend: Backend, instance: dg.DagsterInstance) -> None:
+    add_sweep(backend, instance, "old-1")
+    instance.create_run_for_job(_empty, tags={SWEEP_LABEL: "old-1"}, status=dg.DagsterRunStatus.STARTED)
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == []
+    assert instance.get_runs_count() == 1
+
+
+def test_a_clock_of_this_machine_that_runs_ahead_forgets_nothing(
+    backend: Backend, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_sweep(backend, instance, "old-1")
+    true = time.time()
+    monkeypatch.setattr(time, "time", lambda: true + 100 * 86_400)  # the catalog's clock is another machine's
+    monkeypatch.setattr(backend.catalog, "now", lambda: true)
+    assert forget_sweeps(instance, backend.catalog, POLICY) == []
+    monkeypatch.setattr(backend.catalog, "now", lambda: true + 100 * 86_400)
+    assert forget_sweeps(instance, backend.catalog, POLICY) == [Gone("p", "Dagster partitions", 4, 0)]
+
+
+@dg.job
+def _empty() -> None:
+    pass

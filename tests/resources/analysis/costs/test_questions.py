@@ -1,0 +1,146 @@
+"""What is asked of the ledger: costs add up whatever they are told apart by, and what was saved is what the leaderboard says."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+import halving
+from halving.errors import NotFound
+from resources.analysis.costs.prices import load_prices
+from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
+from resources.analysis.costs.storage import SAMPLED, stored_of
+from resources.analysis.costs.sums import AUDIT, BY, FAILED, FINAL, PRUNED, WINNER, Held, largest, lines_by, money, saved_cost, total
+from resources.analysis.summary import summarize
+from resources.backend import Backend
+from resources.catalog import AttemptRow, ReportRow, utcnow
+from resources.sweep_spec import SweepSpec
+from resources.tenancy.projects import rename_project, set_project
+from tests.backends import add_version
+from tests.searches import search
+
+Spec = Callable[..., SweepSpec]
+PRICES = load_prices()
+HOUR = 3600.0
+
+
+def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float] | None:
+    return None if trial == 3 else {"score": (1 - (params["x"] - 0.5) ** 2) * (1 - 0.5**epochs)}
+
+
+def held(**changes: Any) -> Held:
+    given: dict[str, Any] = {"sweep": "a-1", "project": "p", "model": "m", "trial": "a-1.0000", "attempt": 1}
+    given |= {"purpose": WINNER, "outcome": "complete"}
+    given |= {"month": "2026-11", "seconds": HOUR, "with_result": HOUR, "nodes": 1, "gpus": 0, "cpus": 2.0, "gpu_type": None, "spot": False}
+    return Held(**{**given, **changes})
+
+
+def test_a_hundred_seconds_of_a_gang_cost_those_of_all_its_gpus() -> None:
+    one = held(seconds=900.0, nodes=3, gpus=4)
+    assert one.cost(PRICES) == 0.25 * 12 * PRICES.gpu_hour["default"].price
+    assert one.gpu_hours == 3.0
+
+
+def test_what_a_crash_lost_is_the_time_since_its_last_result_and_what_completed_lost_nothing() -> None:
+    crashed, complete = held(outcome="retry", with_result=600.0), held(with_result=600.0)
+    line = total([crashed, complete], PRICES)
+    assert line.lost == crashed.cost(PRICES, 3000.0)
+    assert line.lost == total([held(outcome="preempted", with_result=600.0)], PRICES).lost
+
+
+def test_whatever_costs_are_told_apart_by_they_add_up() -> None:
+    attempts = [held(sweep=f"s-{place % 3}", outcome=("complete", "retry", None)[place % 3], gpus=place % 2) for place in range(12)]
+    for by in BY:
+        lines = lines_by(by, attempts, PRICES)
+        assert sum(line.cost for line in lines) == pytest.approx(total(attempts, PRICES).cost)
+        assert sum(line.attempts for line in largest(lines, 1)) == 12
+    assert [line.name for line in lines_by("month", [held(month="2026-11"), held(month="2025-12", gpus=8)], PRICES)] == [
+        "2025-12",
+        "2026-11",
+    ]
+
+
+def test_what_was_saved_counts_with_what_the_trial_held_at_its_last_result() -> None:
+    attempts = [held(gpus=1), held(gpus=4, attempt=2), held(gpus=8, attempt=3), held(trial="a-1.0001")]
+    saved = [("a-1.0000", 2, HOUR), ("a-1.0001", 1, HOUR), ("a-1.0009", 1, HOUR)]
+    assert saved_cost(attempts, saved, PRICES) == pytest.approx(8.0 + 0.1)
+
+
+def test_small_amounts_keep_digits_that_say_something() -> None:
+    assert [money(value, PRICES) for value in (0.0, 0.00123, 1234.5)] == ["0.00 USD", "0.0012 USD", "1,234.50 USD"]
+
+
+def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(backend: Backend, small_spec: Spec) -> None:
+    spec = small_spec(max_trials=12, resources={"gpus": 2}, strategy={"asha": {"sampler": "random", "max_budget": 9, "audit": 0.3}})
+    sweep = search(backend, spec, score, seconds=100.0)
+    found, summary = sweep_cost(backend.catalog, sweep, PRICES), summarize(backend.catalog, sweep)
+    purposes = {line.name: line for line in found.purposes}
+    assert {WINNER, PRUNED, FAILED, AUDIT} <= set(purposes)
+    assert sum(line.cost for line in found.purposes) == pytest.approx(found.cost)
+    assert found.saved == pytest.approx(summary.gpu_seconds_saved / HOUR * 2.0)
+    assert found.trained.gpu_hours * HOUR == pytest.approx(summary.gpu_seconds + 2 * summary.audit_seconds)
+    assert purposes[FAILED].lost == found.trained.lost > 0
+    assert found.as_dict()["text"].startswith(money(found.cost, PRICES))
+
+
+def test_a_champion_costs_its_whole_search_its_final_training_and_its_evaluation(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=4, final={"on": ["train"], "seeds": 2, "epochs": 2}), score, seconds=360.0)
+    with backend.catalog.write() as session:
+        session.add(ReportRow(sweep=sweep, digest="sha256:r", html="sha256:h", metrics={}, created_at=utcnow(), cpu_seconds=2 * HOUR))
+        add_version(session, model="small", version="v1", stage="champion", sweep=sweep, trial=0)
+    found = costs(backend.store, backend.catalog, "small", "sweep", PRICES)
+    assert found.champion is not None
+    assert (found.champion_version, found.champion.sweep) == ("v1", sweep)
+    assert FINAL in {line.name for line in found.champion.purposes}
+    assert found.champion.evaluation == pytest.approx(2 * PRICES.cpu_hour.price)
+    assert found.champion.cost == pytest.approx(found.trained.cost + found.evaluation)
+    everything = costs(backend.store, backend.catalog, None, "project", PRICES)
+    assert [(line.name, line.cost) for line in everything.lines] == [("small", pytest.approx(found.trained.cost))]
+    assert sum(line.cost for line in sweep_lines(backend.catalog, sweep, "outcome", PRICES)) == pytest.approx(found.trained.cost)
+
+
+def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=2), score, most=0)
+    with backend.catalog.write() as session:
+        (row,) = session.scalars(select(AttemptRow).where(AttemptRow.outcome.is_(None)))
+        row.held_since = utcnow().replace(year=2020)
+    found = sweep_cost(backend.catalog, sweep, PRICES)
+    assert found.trained.seconds > 365 * 24 * HOUR
+
+
+def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend, small_spec: Spec) -> None:
+    search(backend, small_spec(max_trials=2, project="old", resources={"gpus": 1}), score, seconds=HOUR)
+    before = costs(backend.store, backend.catalog, "old", "project", PRICES)
+    rename_project(backend.catalog, "old", "new")
+    set_project(backend.catalog, "new", gpu_hours=100.0)
+    for name in ("old", "new"):
+        found = costs(backend.store, backend.catalog, name, "project", PRICES)
+        assert [(line.name, line.cost) for line in found.lines] == [("new", before.trained.cost)]
+        assert found.hours is not None
+        assert (found.hours.project, found.hours.quota) == ("new", 100.0)
+        assert found.as_dict()["gpu_hours_this_month"]["left"] == found.hours.left
+
+
+def test_a_name_that_is_nothing_is_refused_with_those_that_there_are(backend: Backend, small_spec: Spec) -> None:
+    search(backend, small_spec(max_trials=1), score)
+    with pytest.raises(NotFound, match="no sweep, model or project 'smal'; the projects with sweeps are small"):
+        costs(backend.store, backend.catalog, "smal", "sweep", PRICES)
+
+
+def test_storage_is_exact_for_few_runs_and_an_estimate_for_many(backend: Backend) -> None:
+    blob = backend.store.put_blob(b"x" * 1000)
+    for number in range(3):
+        with halving.init(project="p", id=f"r{number}", root=backend.store.root, system_metrics=None) as run:
+            run.log({"loss": 1.0}, step=1)
+        run.records.add_artifact("model", blob, 1000)
+    few = stored_of(backend.store, "p", PRICES)
+    assert (few.runs, few.sampled, few.artifacts, few.checkpoints, few.estimated) == (3, 3, 3000, 0, False)
+    assert few.points == sum(size for _, size, _ in backend.store.files("metrics/project=p")) > 0
+    for number in range(3, 2 * SAMPLED):
+        backend.store.create(f"runs/project=p/r{number}/record.json", b"{}")
+        backend.store.create(f"runs/project=p/r{number}/artifacts/model.json", b'{"bytes": 1000}')
+    many = stored_of(backend.store, "p", PRICES)
+    assert (many.runs, many.sampled, many.artifacts, many.estimated) == (2 * SAMPLED, SAMPLED, 2 * SAMPLED * 1000, True)
+    assert many.month == pytest.approx(many.bytes / 1e9 * PRICES.gb_month.price)
+    assert stored_of(backend.store, "nothing", PRICES).bytes == 0

@@ -1,0 +1,78 @@
+"""Where the time of a training went, why it does not compute, and which rank the others wait for."""
+
+from pathlib import Path
+
+import pytest
+
+from halving import Run, Store
+from resources.analysis.time_spent import Straggler, find_straggler, spent_by, time_spent
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({0: [50.0] * 4, 1: [100.0] * 4}, Straggler(1, 2.0)),
+        ({0: [99.0] * 4, 1: [50.0] * 4, 2: [55.0] * 4, 3: [60.0] * 4}, Straggler(0, 1.8)),
+        ({0: [98.0] * 4, 1: [95.0] * 4}, None),  # both compute all the time
+        ({0: [70.0] * 4, 1: [100.0] * 4}, None),  # below 1.5 times
+        ({0: [50.0] * 2, 1: [100.0] * 2}, None),  # too few samples
+        ({0: [60.0] * 8, 1: [60.0] * 6 + [100.0] * 2}, None),  # slow now and then
+        ({0: [50.0] * 10, 1: [100.0] * 7 + [60.0] * 3}, None),  # often, but not in three of four samples
+        ({0: [50.0] * 40, 1: [60.0] * 20 + [100.0] * 20}, Straggler(1, 2.0)),  # slow by now: the last 20 samples count
+        ({0: [0.0] * 4, 1: [100.0] * 4}, Straggler(1, 100.0)),
+        ({0: [50.0] * 4}, None),
+        ({}, None),
+    ],
+)
+def test_a_rank_is_a_straggler_that_mostly_takes_half_as_long_again_as_the_others(
+    own: dict[int, list[float]], expected: Straggler | None
+) -> None:
+    assert find_straggler(own) == expected
+
+
+def test_computing_is_what_is_left_of_all_ranks_time() -> None:
+    found = spent_by(
+        {
+            ("data_wait", 0): [20.0, 10.0],
+            ("data_wait", 1): [15.0],
+            ("collectives", 0): [5.0],
+            ("collectives", 1): [5.0],
+            ("saves", 0): [2.0],
+        }
+    )
+    assert found is not None
+    assert (found.computing, found.data_wait, found.collectives, found.saves) == (78.0, 15.0, 5.0, 2.0)
+    assert spent_by({("gpu.0/utilization", 0): [50.0]}) is None
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        ({"data_wait": 2.0, "saves": 1.0}, None),
+        ({"data_wait": 30.0, "saves": 1.0}, "it is busy 69 % of the time, below 90 %: it waits for data"),
+        ({"collectives": 30.0, "data_wait": 5.0}, "busy 65 % of the time, below 90 %: its ranks wait for each other"),
+        ({"saves": 30.0}, "it writes checkpoints"),
+        ({"data_wait": 30.0, "gpu.0/utilization": 65.0}, "its GPUs are busy 65 % of the time, below 90 %: it waits for data"),
+        (
+            {"data_wait": 1.0, "gpu.0/utilization": 65.0},
+            "busy 65 % of the time, below 90 %: none of the waits that are measured explains it",
+        ),
+        ({"data_wait": 30.0, "gpu.0/utilization": 95.0}, None),
+    ],
+)
+def test_below_90_percent_the_likely_cause_is_named(samples: dict[str, float], says: str | None) -> None:
+    found = spent_by({(name, 0): [value] for name, value in samples.items()})
+    assert found is not None
+    assert (found.warning is None) if says is None else (says in str(found.warning))
+
+
+def test_a_runs_samples_of_all_ranks_say_where_its_time_went_and_who_is_slow(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
+        for step in range(4):
+            run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0, "system/saves": 1.0, "loss": 0.1}, step=step)
+    found = time_spent(store, "p", "r")
+    assert found is not None
+    assert found.straggler == Straggler(1, pytest.approx(98 / 39))
+    assert "rank 1 is a straggler: it takes 2.5 times as long" in str(found.warning)
+    assert time_spent(store, "p", "none") is None

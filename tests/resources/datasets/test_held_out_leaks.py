@@ -1,0 +1,95 @@
+"""Planted leaks between the test split and the others are found; a split that is in order has none."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from halving import Dataset
+from resources.backend import Backend
+from resources.datasets import held_out_leaks
+from resources.datasets.data_checks import DataCheck
+from resources.datasets.held_out_leaks import leaks_of
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec.dataset import DatasetSource
+from tests.resources.datasets.test_data_checks import visits
+
+Leaks = Callable[..., dict[str, DataCheck]]
+
+
+@pytest.fixture
+def leaks(backend: Backend, provide: Callable[..., DatasetSource]) -> Leaks:
+    def found(table: pa.Table, accepted: tuple[str, ...] = (), **changes: Any) -> dict[str, DataCheck]:
+        source = provide(table, **({"split_column": "part"} | changes))
+        snapshot = take_snapshot(backend.store, backend.catalog, source)
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        return {one.name: one for one in leaks_of(dataset, source, accepted)}
+
+    return found
+
+
+def with_copy(label: str, part: str = "test") -> pa.Table:
+    """A row of the train split once more, in another split and with a label of its own."""
+    copy = visits().slice(5, 1).set_column(4, "part", pa.array([part])).set_column(5, "label", pa.array([label]))
+    return pa.concat_tables([visits(), copy])
+
+
+def test_a_split_in_order_leaks_nothing(leaks: Leaks) -> None:
+    for changes in ({"group": "user", "checks": {"time_column": "day"}}, {"split_column": None, "group": "user"}):
+        found = leaks(visits(), **changes)
+        assert {name: one.reason for name, one in found.items() if not one.passed} == {}
+        assert list(found) == ["leaked_features", "leaked_groups", "time_order", "lone_predictor"]
+
+
+@pytest.mark.parametrize("label", ["low", "high"])
+@pytest.mark.parametrize("at_once", [1_000, 7])
+def test_features_that_were_trained_on_are_found_whatever_the_target_says(
+    leaks: Leaks, monkeypatch: pytest.MonkeyPatch, label: str, at_once: int
+) -> None:
+    monkeypatch.setattr(held_out_leaks, "_AT_ONCE", at_once)
+    found = leaks(with_copy(label))["leaked_features"]
+    assert (found.passed, found.reason) == (False, "1 of the 61 rows of the test split have the features of a row of another split")
+    assert [(row["split"], row["id"]) for row in found.rows] == [("test", "5"), ("train", "5")]
+
+
+def test_each_of_two_equal_rows_of_the_test_split_counts(leaks: Leaks) -> None:
+    found = leaks(pa.concat_tables([with_copy("low"), with_copy("low").slice(len(visits()))]))["leaked_features"]
+    assert found.reason == "2 of the 62 rows of the test split have the features of a row of another split"
+
+
+def test_batches_are_looked_up_in_hashes_that_were_sorted_once() -> None:
+    source = np.random.default_rng(0)
+    for size in (0, 1, 500):
+        ours = np.unique(source.integers(0, 1_000, size).astype(np.uint64))
+        wanted = source.integers(0, 1_100, 300).astype(np.uint64)
+        places = held_out_leaks._places_of(wanted, ours)
+        assert set(ours[places]) == set(ours) & set(wanted)
+
+
+def test_columns_that_were_not_tried_as_predictors_are_named(leaks: Leaks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_out_leaks, "MOST_COLUMNS", 2)
+    assert "of the first 2 (the others were not tried) predicts" in leaks(visits())["lone_predictor"].reason
+
+
+def test_a_row_that_is_twice_in_what_is_trained_on_is_no_leak_of_the_test_split(leaks: Leaks) -> None:
+    assert leaks(with_copy("low", "validation"))["leaked_features"].passed
+
+
+def test_a_group_in_the_test_split_that_was_trained_on_is_found(leaks: Leaks) -> None:
+    users = [f"u{number // 10}" for number in range(299)] + ["u3"]
+    assert "1 values of user" in leaks(visits(user=users), group="user")["leaked_groups"].reason
+
+
+def test_rows_that_are_trained_on_and_later_than_the_test_split_are_found(leaks: Leaks) -> None:
+    parts = ["test"] * 60 + ["train"] * 180 + ["validation"] * 60
+    found = leaks(visits(part=parts), checks={"time_column": "day", "time_order": "off"})["time_order"]
+    assert not found.passed
+    assert "the test split begins at 2026-01-01" in found.reason
+
+
+def test_a_column_made_of_the_target_is_found_unless_it_is_accepted(leaks: Leaks) -> None:
+    leaky = visits().append_column("paid", pa.array([3 if label == "high" else 1 for label in visits()["label"].to_pylist()]))
+    assert "paid (balanced accuracy 1.000)" in leaks(leaky)["lone_predictor"].reason
+    assert leaks(leaky, accepted=("paid",))["lone_predictor"].passed

@@ -1,0 +1,119 @@
+"""``halving doctor`` where there is a catalog: each fault is caused, and what is found says what it means and what mends it."""
+
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+import halving
+from halving import Store
+from halving.doctor.checks import ERROR, OK, WARNING, Check, examine
+from resources.backend import Backend
+from resources.catalog import PublishedModelRow
+from resources.catalog.catalog import newest_revision
+from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current
+from resources.doctor.cluster_checks import check_cluster
+from resources.doctor.consistency_checks import check_files, check_index, check_published
+from resources.execution.kubernetes import api, cluster_config
+from tests.ports import free_port
+from tests.searches import search
+from tests.server.registry import promoted, score
+
+
+def test_all_is_well_with_a_catalog_that_is_used(either_backend: Backend, small_spec: Any) -> None:
+    backend = either_backend
+    promoted(backend, small_spec(max_trials=1))
+    given = (backend.store, backend.catalog)
+    list(examine([Check("index", lambda: check_index(*given)), Check("published", lambda: check_published(*given))], repair=True))
+    url = backend.catalog.url
+    found = [*check_schema(backend.store, url), *check_soundness(backend.catalog), *check_clock(backend.catalog)]
+    found += [*check_files(*given, whole=True), *check_published(*given), *check_index(*given)]
+    assert [finding.level for finding in found] == [OK] * 6, found
+
+
+def test_a_catalog_that_does_not_answer_is_an_error_with_its_address_but_not_its_password(tmp_path: Path) -> None:
+    (found,) = check_schema(Store(tmp_path), f"postgresql+psycopg://me:secret@127.0.0.1:{free_port()}/halving")
+    assert (found.level, "does not answer" in found.what, "secret" in found.what) == (ERROR, True, False)
+
+
+@pytest.mark.parametrize(("revision", "level", "told"), [("9999", ERROR, "install the version"), ("0001", WARNING, "make a backup")])
+def test_a_schema_of_another_version_is_named_and_not_touched(backend: Backend, revision: str, level: str, told: str) -> None:
+    with backend.catalog.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    (found,) = check_schema(backend.store)
+    assert (found.level, revision in found.what, newest_revision() in found.what, told in found.mend) == (level, True, True, True)
+    assert not is_current(backend.store)
+    assert [one.what for one in check_schema(backend.store)] == [found.what]
+
+
+def test_a_database_file_that_is_damaged_is_an_error(tmp_path: Path, catalog_file: Path) -> None:
+    file = tmp_path / "catalog.db"
+    shutil.copy(catalog_file, file)
+    content = bytearray(file.read_bytes())
+    content[40 * 4096 : 60 * 4096] = secrets.token_bytes(20 * 4096)
+    file.write_bytes(content)
+    backend = Backend(root=str(tmp_path), catalog_url=f"sqlite:///{file}")
+    found = [finding for _, finding in examine([Check("database", lambda: check_soundness(backend.catalog))])]
+    assert [finding.level for finding in found] == [ERROR]
+
+
+def test_a_clock_that_is_wrong_is_named_with_its_way(backend: Backend) -> None:
+    (found,) = check_clock(backend.catalog, lambda: time.time() - 600)
+    assert (found.level, "600 s behind" in found.what) == (WARNING, True)
+
+
+def test_what_the_catalog_names_and_the_store_lacks_is_told_with_whose_it_is(backend: Backend, small_spec: Any) -> None:
+    version = promoted(backend, small_spec(max_trials=1), checkpoint=b"gone")
+    sweep = search(backend, small_spec(max_trials=2, name="other"), score)
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).status = "searching"
+        for trial in backend.catalog.trials(session, sweep):
+            trial.status, trial.checkpoint = "paused", f"sha256:{'0' * 64}" if trial.number == 0 else None
+    digest = str(version.checkpoint)
+    (Path(backend.store.root) / "artifacts" / "sha256" / digest[7:9] / digest[7:]).unlink()
+    told = {found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR}
+    model = next(found for what, found in told.items() if what.startswith("the checkpoint of small@1.0.0"))
+    assert "halving rerun" in model.mend
+    assert any(what.startswith(f"the checkpoint of {sweep}.0000") for what in told)
+
+
+def test_models_that_the_store_does_not_know_yet_are_published_by_repair(backend: Backend, small_spec: Any) -> None:
+    promoted(backend, small_spec(max_trials=1))
+    with backend.catalog.write() as session:
+        session.merge(PublishedModelRow(model="small", revision=0))
+    found = list(examine([Check("published", lambda: check_published(backend.store, backend.catalog))], repair=True))
+    assert [(one.level, bool(one.repaired)) for _, one in found] == [(WARNING, True), (OK, False)]
+    assert halving.resolve("small@champion", backend.store.root).version == "1.0.0"
+
+
+def test_an_index_that_lacks_runs_is_brought_up_to_date_by_repair(backend: Backend) -> None:
+    halving.init("p", root=backend.store.root, id="r", system_metrics=None).finish()
+    found = list(examine([Check("index", lambda: check_index(backend.store, backend.catalog))], repair=True))
+    assert [(one.level, one.what) for _, one in found][1:] == [(OK, "the index has the 1 runs of the store")]
+
+
+def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cluster_config.VARIABLE, raising=False)
+    assert [found.level for found in check_cluster()] == [OK]
+    monkeypatch.setenv(cluster_config.VARIABLE, str(tmp_path / "none.yaml"))
+    (found,) = check_cluster()
+    assert (found.level, "none.yaml" in found.what) == (ERROR, True)
+
+    (tmp_path / "cluster.yaml").write_text("concurrency: 2")
+    (tmp_path / "kube.yaml").write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], "
+        "users: [{name: u, user: {}}], "
+        f"clusters: [{{name: k, cluster: {{server: 'http://127.0.0.1:{free_port()}'}}}}]}}"
+    )
+    monkeypatch.setenv(cluster_config.VARIABLE, str(tmp_path / "cluster.yaml"))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kube.yaml"))
+    for cached in (api.core_api, api.namespace):
+        cached.cache_clear()
+    (found,) = check_cluster()
+    for cached in (api.core_api, api.namespace):
+        cached.cache_clear()  # the next test has another
+    assert (found.level, "does not answer" in found.what, "kubectl cluster-info" in found.mend) == (ERROR, True, True), found

@@ -1,0 +1,92 @@
+"""Messages of a predictor's process: what was sent is what is read, and nothing else is read at all."""
+
+import json
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halving import Evaluation
+from resources.evaluation.answers import PLOTLY, Answer, Evaluated, Failed, Figure, Served, Unreadable, from_bytes, to_bytes
+
+PLAIN = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
+
+
+@given(st.lists(PLAIN))
+def test_predictions_come_back_with_their_types(values: list[Any]) -> None:
+    back = from_bytes(to_bytes(Answer(values)))
+    assert isinstance(back, Answer)
+    assert back.predictions is not None
+    assert [(type(value), value) for value in back.predictions] == [(type(value), value) for value in values]
+
+
+def test_numbers_that_are_not_finite_come_back() -> None:
+    back = from_bytes(to_bytes(Answer([1.5, math.nan, -math.inf])))
+    assert isinstance(back, Answer)
+    assert str(back.predictions) == "[1.5, nan, -inf]"
+
+
+def test_probabilities_costs_and_reasons_come_back() -> None:
+    back = from_bytes(to_bytes(Answer(None, np.array([[0.25, 0.75]]), ("a", True))))
+    assert isinstance(back, Answer)
+    assert (back.probabilities is not None and back.probabilities.tolist(), back.classes) == ([[0.25, 0.75]], ("a", True))
+    for message in (Served({"rows": 1, "p50_ms": 0.5}, None, 3 << 20, "no batch"), Served(), Failed("it raised")):
+        assert from_bytes(to_bytes(message)) == message
+
+
+def test_an_evaluation_comes_back_with_its_figures() -> None:
+    evaluation = Evaluation(metrics={"bleu": math.nan}, scores={"loss": [1.0, 2.0], "gain": [0.0, 1.0]}, lower_is_better=["loss"])
+    figures = [Figure("Dark", "image/png", b"\0png"), Figure("Line", PLOTLY, b"{}")]
+    back = from_bytes(to_bytes(Evaluated(evaluation, figures)))
+    assert isinstance(back, Evaluated)
+    assert ({name: column.tolist() for name, column in back.evaluation.scores.items()}, back.figures) == (
+        {"loss": [1.0, 2.0], "gain": [0.0, 1.0]},
+        figures,
+    )
+    assert (math.isnan(back.evaluation.metrics["bleu"]), back.evaluation.lower_is_better) == (True, ("loss",))
+
+
+def packed(about: Any, *parts: bytes) -> bytes:
+    header = json.dumps({**about, "parts": [len(part) for part in parts]}).encode()
+    return b"".join([len(header).to_bytes(8, "big"), header, *parts])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        pickle.dumps(Answer(["a"])),
+        (1 << 62).to_bytes(8, "big"),
+        (200_000).to_bytes(8, "big") + b"[" * 200_000,
+        packed({"kind": "pickle"}),
+        packed({"kind": "numbers"}),
+        packed({"kind": "numbers"}, b"1234567"),
+        packed({"kind": "values", "values": ["a"]}, np.array([1], np.int32).tobytes()),
+        packed({"kind": "values", "values": ["a"]}, np.array([-1], np.int32).tobytes()),
+        packed({"kind": "values", "values": [["a"]]}, np.array([0], np.int32).tobytes()),
+        packed({"kind": "probabilities", "shape": [1, 3], "classes": None}, np.zeros(2).tobytes()),
+        packed({"kind": "probabilities", "shape": [-1, 2], "classes": None}, np.zeros(2).tobytes()),
+        packed({"kind": "probabilities", "shape": [1, 2], "classes": {"a": 1}}, np.zeros(2).tobytes()),
+        packed({"kind": "evaluation", "metrics": {}, "scores": [], "lower_is_better": [], "figures": []}),
+        packed(
+            {"kind": "evaluation", "metrics": {"a": 1}, "scores": [], "lower_is_better": [], "figures": [["T", 'image/"><script>']]}, b"x"
+        ),
+        packed({"kind": "served", "one_row": {"p50_ms": "0"}, "batch": None, "peak_memory_bytes": None, "error": None}),
+        packed({"kind": "failed", "reason": 3}),
+        (30).to_bytes(8, "big") + b'{"kind":"numbers","parts":[9]}',
+    ],
+)
+def test_whatever_else_is_sent_is_refused(content: bytes) -> None:
+    with pytest.raises(Unreadable, match="it sent what is no answer"):
+        from_bytes(content)
+
+
+def test_a_message_that_was_cut_is_refused_wherever_it_was_cut() -> None:
+    content = to_bytes(Answer(None, np.zeros((2, 2)), ("a", "b")))
+    for length in range(len(content)):
+        with pytest.raises(Unreadable):
+            from_bytes(content[:length])

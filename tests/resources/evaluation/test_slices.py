@@ -1,0 +1,92 @@
+"""Slices against values worked out by hand."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from halving import InvalidInput
+from resources.evaluation.predictions import Predictions
+from resources.evaluation.slices import SMALL, check_slices, judge_slices
+
+SCHEMA = {"age": "int64", "city": "string", "pixels": "fixed_size_list<item: float>[64]", "odd name": "double", "label": "string"}
+
+
+def right(*shares: tuple[int, int]) -> Predictions:
+    """Rows of which the first so many of so many are right, group by group."""
+    hits = np.concatenate([np.arange(rows) < hits for hits, rows in shares])
+    truth = np.full(len(hits), "a", object)
+    return Predictions(truth, np.where(hits, "a", "b").astype(object), classes=("a", "b"))
+
+
+def test_groups_have_the_values_the_worst_and_the_differences_of_their_rows() -> None:
+    table = pa.table({"city": ["Bonn"] * 40 + ["Kiel"] * 50 + ["Ulm"] * 5})
+    (found,) = judge_slices(["city"], table, right((30, 40), (45, 50), (0, 5)), {"accuracy": True}, "accuracy")
+    values = {group["name"]: (group["rows"], group["small"], group["metrics"]["accuracy"]["value"]) for group in found["groups"]}
+    assert values == {"Bonn": (40, False, 0.75), "Kiel": (50, False, 0.9), "Ulm": (5, True, 0.0)}
+    assert found["worst"] == "Bonn", "the small group is shown, and is not the worst"
+    assert found["difference"]["accuracy"] == pytest.approx(0.15)
+    assert found["ratio"]["accuracy"] == pytest.approx(0.75 / 0.9)
+    low, high = (found["groups"][0]["metrics"]["accuracy"][end] for end in ("low", "high"))
+    assert low < 0.75 < high
+
+
+def test_a_condition_divides_rows_and_one_without_a_value_does_not_meet_it() -> None:
+    table = pa.table({"age": [70] * SMALL + [20] * SMALL + [None] * SMALL})
+    (found,) = judge_slices(["age >= 65"], table, right((30, 30), (0, 60)), {"accuracy": True}, "accuracy")
+    assert {group["name"]: group["rows"] for group in found["groups"]} == {"age >= 65": SMALL, "not (age >= 65)": 2 * SMALL}
+    assert found["worst"] == "not (age >= 65)"
+
+
+def test_of_an_error_the_largest_is_the_worst() -> None:
+    truth, predicted = np.zeros(80), np.r_[np.ones(40), np.full(40, 3.0)]
+    table = pa.table({"part": [1] * 40 + [2] * 40})
+    (found,) = judge_slices(["part"], table, Predictions(truth, predicted), {"rmse": False}, "rmse")
+    assert (found["worst"], found["difference"]["rmse"]) == ("2", pytest.approx(2.0))
+
+
+def test_values_that_are_not_all_positive_have_no_ratio() -> None:
+    predictions = Predictions(np.zeros(80), np.r_[np.ones(40), np.full(40, 3.0)])
+    metrics = {"rmse": False, "neg_mean_absolute_error": True}
+    (found,) = judge_slices(["part"], pa.table({"part": [1] * 40 + [2] * 40}), predictions, metrics, "rmse")
+    assert found["ratio"] == {"rmse": pytest.approx(1 / 3)}
+    assert found["difference"]["neg_mean_absolute_error"] == pytest.approx(2.0)
+
+
+def test_rows_without_a_value_are_a_group_and_numbers_are_in_their_order() -> None:
+    table = pa.table({"part": [10, 2, None, 2]})
+    (found,) = judge_slices(["part"], table, right((4, 4)), {"accuracy": True}, "accuracy")
+    assert [group["name"] for group in found["groups"]] == ["2", "10", "(none)"]
+    assert (found["worst"], found["difference"]) == (None, {}), "all of them are small"
+
+
+def test_a_metric_without_a_value_on_a_group_is_nan_there_and_not_the_worst() -> None:
+    table = pa.table({"part": ["p"] * 40 + ["q"] * 40})
+    truth = np.array((["a"] * 40) + (["a", "b"] * 20), object)
+    predictions = Predictions(truth, truth, np.tile([0.5, 0.5], (80, 1)), classes=("a", "b"))
+    (found,) = judge_slices(["part"], table, predictions, {"roc_auc": True}, "roc_auc")
+    assert math.isnan(found["groups"][0]["metrics"]["roc_auc"]["value"])
+    assert found["worst"] == "q"
+
+
+def test_a_slice_that_cannot_be_judged_says_why_beside_the_others() -> None:
+    table = pa.table({"age": list(range(80)), "city": ["Bonn"] * 80})
+    ages, texts, cities = judge_slices(["age", "city > 3", "city"], table, right((80, 80)), {"accuracy": True}, "accuracy")
+    assert "has 80 values in these rows, more than 50; give a condition" in ages["error"]
+    assert "compare numbers with numbers" in texts["error"]
+    assert cities["groups"][0]["rows"] == 80
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("agee", "slices.0 = 'agee' is not accepted: the snapshot has no column 'agee', did you mean 'age'?; it has age, city"),
+        ("height > 3 and age > 2", "the snapshot has no column 'height'"),
+        ("pixels", "the column 'pixels' is of type fixed_size_list"),
+    ],
+)
+def test_a_slice_by_what_is_no_column_is_refused_before_anything_runs(given: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said.replace("?", r"\?")):
+        check_slices([given], SCHEMA)
+    check_slices(["age", "city == 'Bonn' or age < 3", "odd name", "label"], SCHEMA)

@@ -1,0 +1,73 @@
+"""Why a gang has ended: the pod that was the reason, whatever the others say of the connection to it."""
+
+from typing import Any
+
+import pytest
+
+from halving.trial.messages import Interrupted, Message, Raised
+from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
+from resources.scheduling.termination import Termination
+
+BROKEN = Raised("Traceback …\nRuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4711", False, "sha256:c")
+OWN = Raised("Traceback …\nValueError: negative", False, None)
+KILLED = Raised("rank 3 of 2 was killed by SIGKILL", False, None)
+OOM = Termination("pod b was OOMKilled: it ran out of memory (resources.memory = 32Gi)", own_fault=True)
+DELETED = Termination("pod b was deleted", own_fault=False)
+CRASHED = Termination("pod b ended with exit code 1: ImportError", own_fault=True)
+
+
+def ends(first: dict[str, Any], second: dict[str, Any]) -> list[PodEnd]:
+    return [PodEnd("a", 0, (0, 1), **first), PodEnd("b", 1, (2, 3), **second)]
+
+
+def said(message: Message | None) -> dict[str, Any]:
+    return {"reported": True, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind", "reason"),
+    [
+        (said(BROKEN), {"termination": OOM} | said(KILLED), Raised, f"node 1 of the gang (ranks 2 to 3): {OOM.reason}"),
+        (said(BROKEN), {"termination": DELETED}, Interrupted, "node 1 of the gang (ranks 2 to 3): pod b was deleted"),
+        (said(BROKEN), {"silent_seconds": 31.0}, Interrupted, "node 1 of the gang (ranks 2 to 3): pod b has not been heard of for 31 s"),
+        (
+            said(None),
+            {"signalled": True} | said(None),
+            Interrupted,
+            "pod b received SIGTERM; all ranks saved a checkpoint at the same step",
+        ),
+        (
+            said(None),
+            {"signalled": True, "termination": DELETED} | said(None),
+            Interrupted,
+            "pod b received SIGTERM; all ranks saved a checkpoint at the same step",
+        ),
+        (said(BROKEN), {"signalled": True, "termination": DELETED}, Interrupted, "pod b was deleted"),
+        (said(BROKEN), {"signalled": True} | said(None), Interrupted, "pod b received SIGTERM; the gang could not save a checkpoint"),
+        (said(BROKEN), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
+        (said(BROKEN), said(OWN), Raised, "node 1 of the gang (ranks 2 to 3): Traceback …\nValueError: negative"),
+        (said(OWN), said(BROKEN), Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative"),
+        (said(BROKEN), {}, Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo"),
+        ({}, {"termination": CRASHED}, Raised, "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError"),
+        (said(Interrupted("the store was unavailable")), {}, Interrupted, "node 0 of the gang (ranks 0 to 1): the store was unavailable"),
+    ],
+)
+def test_the_reason_is_the_pod_that_was_lost_and_not_what_the_others_raised(
+    first: dict[str, Any], second: dict[str, Any], kind: type, reason: str
+) -> None:
+    found = verdict(ends(first, second))
+    assert isinstance(found, kind)
+    assert reason in (found.error if isinstance(found, Raised) else found.reason)  # type: ignore[union-attr]
+
+
+def test_a_final_failure_stays_final_and_keeps_its_checkpoint() -> None:
+    final = Raised("Traceback …\nhalving.errors.Diverged: rank 2 of 4 has NaN", True, "sha256:c")
+    found = verdict(ends(said(BROKEN), said(final)))
+    assert isinstance(found, Raised)
+    assert (found.final, found.checkpoint) == (True, "sha256:c")
+
+
+def test_who_killed_a_rank_is_waited_for_because_only_the_cluster_knows() -> None:
+    assert not PodEnd("b", 1, (2, 3), reported=True, message=KILLED).is_known
+    assert PodEnd("b", 1, (2, 3), reported=True, message=KILLED, termination=OOM).is_known
+    assert PodEnd("b", 1, (2, 3), reported=True, message=BROKEN).is_known

@@ -1,0 +1,97 @@
+"""A trial of a sweep, trained again from the record of its run."""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from halving import NotFound
+from halving.query.runs import read_run
+from halving.rerun.rerun import Options, rerun
+from resources.analysis.trial_history import history_of
+from resources.backend import Backend
+from resources.execution.worker import TrialRunner
+from resources.scheduling.assignment import Assignment
+from resources.search.decide import Finish
+from resources.sweep_spec import SweepSpec, parse_spec
+from tests.backends import CHECKOUT
+from tests.resources.execution.test_worker import Ran
+
+OPTIONS = Options(repository=CHECKOUT)
+
+
+@pytest.fixture
+def own_fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One that begins with the test's sweep, and ends with it: Python reads the seed of ``hash`` when a process begins."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # as the sweep sets it, so that it is taken away again
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("own_fork_server")
+def test_a_trial_that_was_paused_twice_killed_once_and_resumed_elsewhere_has_the_weights_of_one_that_ran_through(backend: Backend) -> None:
+    given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
+    del given["gates"]
+    first = {"lr": 0.01, "hidden": 32, "dropout": 0.3, "batch_size": 128, "optimizer": "adam", "preference": 1.0}
+    given |= {"trainable": "tests.digits_trial:train", "objective": {"metric": "preference", "direction": "maximize"}}
+    given |= {"start_from": [first], "max_trials": 9, "max_retries": 1, "deterministic": True}
+    given["space"]["preference"] = {"float": {"low": 0.0, "high": 1.0}}
+    given["strategy"]["asha"] |= {"sampler": "random", "max_budget": 9}
+    ran = Ran(backend, parse_spec(given))
+    # Two workers, each with a runner of its own, take turns attempt by attempt.
+    other = TrialRunner(ran.scheduler, backend.store, dataset_name=ran.snapshot.name, dataset_digest=ran.snapshot.digest, labels={})
+    workers, trained_by = cycle([("worker-0", ran.runner), ("worker-1", other)]), []
+    for name, runner in workers:
+        if isinstance(work := ran.scheduler.next_work(name), Finish):
+            break
+        assert isinstance(work, Assignment)
+        runner.run(work, ran.changes.append)
+        if work.trial == 0:
+            trained_by.append(name)
+    assert set(trained_by) == {"worker-0", "worker-1"}
+    key = f"{ran.sweep}.0000"
+    history = history_of(backend.catalog, key)
+    assert [(result.epochs, result.decision) for result in history.results] == [(1, "pause"), (3, "pause"), (9, "complete")]
+    assert (history.failures, len(history.attempts)) == (1, 4)
+    verdict = rerun(backend.store, "digits", key, OPTIONS, tell=print)
+    assert (verdict.verdict, verdict.status) == ("identical", ("finished", "finished"))
+    assert verdict.points == 9 * 4  # train/loss, val_accuracy, val_loss, preference
+    assert verdict.factors == []
+    assert verdict.weights[0] == verdict.weights[1] is not None
+    again = read_run(backend.store, "digits", verdict.run)
+    assert again.parent["rerun_of"] == f"digits/{key}"
+    assert len(again.attempts) == 1
+    assert again.record["determinism"]["PYTHONHASHSEED"] == "0"
+
+
+@pytest.mark.slow
+def test_a_rerun_of_a_trial_whose_snapshot_is_gone_names_it(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    ran = Ran(backend, small_spec(max_trials=1)).work()
+    key = f"{ran.sweep}.0000"
+    manifest = Path(backend.store.root) / "datasets" / "points" / ran.snapshot.digest.removeprefix("sha256:")[:16] / "manifest.json"
+    shard = next(iter(json.loads(manifest.read_text())["shards"].values()))[0][0]
+    (Path(backend.store.root) / "shards" / "sha256" / shard[:2] / shard).unlink()
+    with pytest.raises(
+        NotFound, match=f"the snapshot points {ran.snapshot.digest} of run small/{key} is incomplete: shards/sha256/.*{shard} is gone"
+    ):
+        rerun(backend.store, "small", key, OPTIONS)
+    manifest.unlink()
+    with pytest.raises(NotFound, match=f"no dataset snapshot points {ran.snapshot.digest}"):
+        rerun(backend.store, "small", key, OPTIONS)
+
+
+@pytest.mark.slow
+def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    given = {"trainable": "tests.search_trainables:train_on_all_ranks", "strategy": {"random": {"budget": 2}}, "max_trials": 1}
+    ran = Ran(backend, small_spec(**given, resources={"processes": 2})).work()
+    verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
+    assert (verdict.verdict, verdict.status, verdict.factors) == ("identical", ("finished", "finished"), [])
+    assert verdict.points == 2 * 4, "rank 0 alone logs"
+    assert read_run(backend.store, "small", verdict.run).summary["ranks"] == 2.0

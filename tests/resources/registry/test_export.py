@@ -1,0 +1,378 @@
+"""Models as folders that stand alone, and models that answer: whole or not at all, and never of bytes that are not theirs."""
+
+import fcntl
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from halving import AlreadyExists, Dataset, InvalidInput, StoreError, load_model
+from halving.checkpoints.serialization import pack
+from halving.models import export
+from halving.models.export import ExportDiffers, export_model
+from halving.models.manifest import Manifest
+from halving.models.model import Model, WrongPrediction, load_exported, trained_run
+from halving.models.onnx_model import OnnxDiffers
+from halving.models.source_code import code_of
+from halving.models.trying import try_folder
+from halving.store.store import blob_name
+from halving.trial.import_string import import_function
+from resources.backend import Backend
+from resources.datasets.snapshots import take_snapshot
+from resources.evaluation.predictions import Predictions
+from resources.evaluation.predictions import write as write_predictions
+from resources.sweep_spec.dataset import DatasetSource
+from tests import served_models
+from tests.waiting import wait_for
+
+HERE = "tests.served_models:"
+JUDGED: dict[str, Callable[[float], Any]] = {"predict": lambda x: "high" if x > 0.5 else "low", "predict_numbers": lambda x: 2 * x + 1}
+
+
+@pytest.fixture
+def made(backend: Backend) -> Callable[..., Manifest]:
+    """A manifest whose snapshot, checkpoint and report are in the store."""
+
+    def make(predictor: str = "predict", exporter: str | None = None, source: str = "data", **state: Any) -> Manifest:
+        target = "label" if source == "data" else "y"
+        dataset = DatasetSource.model_validate({"name": "points", "source": f"tests.trainables:{source}", "target": target})
+        snapshot, file = take_snapshot(backend.store, backend.catalog, dataset), io.BytesIO()
+        pack(state or {"threshold": 0.5}, file)
+        report = {"sweep": "s-1", "created": "now", "split": "test", "snapshot": {"splits": {"test": 18}}, "metrics": {"accuracy": 1.0}}
+        if predictor in JUDGED:
+            rows = Dataset(backend.store, "points", snapshot.digest).read("test")
+            answers = np.array([JUDGED[predictor](x) for x in rows["x"].to_pylist()])
+            report["predictions"] = write_predictions(backend.store, Predictions(answers, answers))
+        code = code_of(HERE + predictor)
+        return Manifest(
+            model="points",
+            run="s-1.0000",
+            checkpoint=backend.store.put_blob(file.getvalue()),
+            params={"offset": 1.0},
+            predictor=HERE + predictor,
+            exporter=exporter and HERE + exporter,
+            dataset="points",
+            snapshot=snapshot.digest,
+            input_schema={"x": "double"},
+            complete=["x"],
+            output_schema={"type": "string", "classes": ["high", "low"]},
+            framework="python",
+            python="3.11.7",
+            requirements=code.requirements({"pyarrow": "26.0.1"}),
+            code=code.files,
+            metrics={"accuracy": 1.0},
+            report=backend.store.put_blob(json.dumps(report).encode()),
+        )
+
+    return make
+
+
+def model_of(backend: Backend, manifest: Manifest) -> Model:
+    return Model(manifest, trained_run(backend.store, manifest), import_function("predictor", manifest.answered_by))
+
+
+@pytest.mark.slow
+def test_an_exported_folder_answers_as_the_version_and_says_what_it_is(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    manifest = made()
+    gates = [{"name": "finite_metrics", "passed": True, "reason": "all | finite"}]
+    folder = export_model(backend.store, manifest, tmp_path / "out", name="points 1.0.0", gates=gates)
+    assert {path.name for path in folder.iterdir()} == {
+        *("MLmodel", "README.md", "code", "input_example.json", "model.json", "predictions.json", "python_env.yaml", "requirements.txt"),
+        "state.json",
+    }
+    assert load_model(folder).predict({"x": [0.1, 0.9]}) == ["low", "high"]
+    card = (folder / "README.md").read_text()
+    for said in (
+        "# points 1.0.0",
+        "| accuracy | 1.0000 |",
+        r"| finite_metrics | pass | all \| finite |",
+        "| x | double | no |",
+        "s-1.0000",
+    ):
+        assert said in card
+    assert "pyarrow==26.0.1" in (folder / "requirements.txt").read_text()
+    assert (folder / "code/tests/served_models.py").read_text() == Path(served_models.__file__).read_text()
+    with pytest.raises(AlreadyExists, match="there is something in it"):
+        export_model(backend.store, manifest, folder)
+    assert list(tmp_path.glob(".*export*")) == []
+
+
+@pytest.mark.slow
+def test_an_exported_folder_needs_nothing_but_its_own_code(backend: Backend, made: Callable[..., Manifest], tmp_path: Path) -> None:
+    folder = export_model(backend.store, made(), tmp_path / "out")
+    shutil.rmtree(backend.store.root)
+    told = (
+        "import json, sys, pandas, mlflow.pyfunc\n"
+        f"model = mlflow.pyfunc.load_model({str(folder)!r})\n"
+        f"example = pandas.DataFrame(json.load(open({str(folder / 'input_example.json')!r})))\n"
+        "import halving, tests.served_models\n"
+        "print(json.dumps([model.predict(example), halving.__file__, tests.served_models.__file__]))\n"
+    )
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "HALVING_ROOT")}
+    done = subprocess.run([sys.executable, "-c", told], cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    predicted, *files = json.loads(done.stdout.splitlines()[-1])
+    assert predicted == json.loads((folder / "predictions.json").read_text())
+    assert all(str(folder / "code") in file for file in files)
+
+
+@pytest.mark.slow
+def test_arrays_are_safetensors_and_a_graph_is_checked_against_the_predictor(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    manifest = made("predict_numbers", "export_numbers", source="numbers", slope=np.array([2.0]))
+    folder = export_model(backend.store, manifest, tmp_path / "out")
+    assert {"weights.safetensors", "model.onnx"} <= {path.name for path in folder.iterdir()}
+    assert load_model(folder).predict({"x": [0.5]}) == [2.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("exporter", "error", "said"),
+    [
+        ("export_wrongly", OnnxDiffers, r"export_wrongly answers .* where the predictor answers"),
+        ("export_nothing", InvalidInput, "returned str: return an onnx.ModelProto, or its bytes"),
+        ("export_raising", InvalidInput, "raised KeyError at served_models.py:"),
+    ],
+)
+def test_a_graph_that_is_not_the_model_is_not_exported(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, exporter: str, error: type[Exception], said: str
+) -> None:
+    manifest = made("predict_numbers", exporter, source="numbers", slope=np.array([2.0]))
+    with pytest.raises(error, match=said):
+        export_model(backend.store, manifest, tmp_path / "out")
+    assert list(tmp_path.glob("*out*")) == []
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_a_version_without_a_predictor_says_that_it_answers_no_tables(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match="answers no tables: the spec of its sweep has no predictor"):
+        export_model(backend.store, replace(made(), predictor=None), tmp_path / "out")
+    assert list(tmp_path.glob(".out*")) == []
+
+
+@pytest.mark.slow
+def test_a_predictor_that_needs_its_data_is_told_that_an_export_has_none(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidInput, match=r"run\.dataset is not there in an exported model"):
+        export_model(backend.store, made("predict_by_its_data"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.folder
+@pytest.mark.parametrize("of", ["checkpoint", "report"])
+def test_what_has_a_wrong_digest_is_refused(backend: Backend, made: Callable[..., Manifest], tmp_path: Path, of: str) -> None:
+    manifest = made()
+    assert backend.store.folder is not None
+    file = backend.store.folder / blob_name(getattr(manifest, of))
+    file.chmod(0o644)
+    content = file.read_bytes()
+    file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(StoreError, match="is damaged: its content hashes to"):
+        export_model(backend.store, manifest, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    if of == "checkpoint":
+        with pytest.raises(StoreError, match="is damaged"):
+            model_of(backend, manifest)
+
+
+def test_an_export_that_differs_from_what_was_judged_is_none(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halving.models.export.read_state", lambda folder: {"threshold": 2.0})
+    with pytest.raises(ExportDiffers, match="has another state than the checkpoint"):
+        export_model(backend.store, made(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+GONE = "gone_elsewhere.model:predict"
+"""A predictor that only manifests know: here it cannot be imported."""
+GONE_TEXT = """
+from gone_elsewhere.scale import high
+
+
+def predict(run, table):
+    return ["high" if high(x, run.restore(threshold=None)["threshold"]) else "low" for x in table["x"].to_pylist()]
+"""
+SCALE_TEXT = "def high(x, threshold):\n    return x > threshold\n"
+GONE_CODE = {"gone_elsewhere/__init__.py": "", "gone_elsewhere/model.py": GONE_TEXT, "gone_elsewhere/scale.py": SCALE_TEXT}
+
+
+@pytest.mark.slow
+def test_a_model_whose_code_is_gone_here_is_exported_with_the_code_of_its_manifest(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    folder = export_model(backend.store, replace(made(), predictor=GONE, code=GONE_CODE), tmp_path / "out")
+    example = json.loads((folder / "input_example.json").read_text())
+    assert json.loads((folder / "predictions.json").read_text()) == [JUDGED["predict"](x) for x in example["x"]]
+    card = (folder / "README.md").read_text()
+    assert re.search(r"it answers [1-9]\d* rows of the test split as it did when it was judged", card)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"scale.py": "def high(x, threshold):\n    return x < threshold\n"}, ExportDiffers, "of row 0 is '.*', where '.*' was judged"),
+        ({"scale.py": None}, InvalidInput, r"does not answer on its own: .* there is no module 'gone_elsewhere\.scale'"),
+        ({"scale.py": "import tests.trainables\n" + SCALE_TEXT}, InvalidInput, "there is no module 'tests'"),
+        ({"scale.py": "raise RuntimeError('no license')\n"}, InvalidInput, r"cannot be imported: RuntimeError at scale\.py:1: no license"),
+        ({"model.py": "def predict(run, table):\n    raise KeyError('x')\n"}, InvalidInput, r"raised KeyError at model\.py:2: 'x'"),
+        ({"model.py": "import os\nos.abort()\n"}, InvalidInput, "ended without an answer, killed by SIGABRT"),
+        ({"model.py": "def predict(run, table):\n    return None\n"}, WrongPrediction, "returned a NoneType; return a list"),
+    ],
+    ids=["answers-differ", "module-missing", "only-in-the-checkout", "import-raises", "predict-raises", "dies", "none"],
+)
+def test_a_folder_that_does_not_answer_on_its_own_as_it_was_judged_is_not_exported(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, change: dict[str, str | None], error: type[Exception], said: str
+) -> None:
+    code = {**GONE_CODE, **{f"gone_elsewhere/{name}": text for name, text in change.items()}}
+    manifest = replace(made(), predictor=GONE, code={path: text for path, text in code.items() if text is not None})
+    with pytest.raises(error, match=said):
+        export_model(backend.store, manifest, tmp_path / "out")
+    assert list(tmp_path.glob("*out*")) == []
+
+
+@pytest.mark.slow
+def test_what_was_not_compared_is_said(backend: Backend, made: Callable[..., Manifest], tmp_path: Path) -> None:
+    manifest = replace(made(), report=backend.store.put_blob(json.dumps({"metrics": {}}).encode()))
+    with pytest.warns(UserWarning, match="points.* were not compared with those that were judged: its report has no predictions by row"):
+        folder = export_model(backend.store, manifest, tmp_path / "out")
+    assert "were not compared with those that were judged: its report has no predictions" in (folder / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [("state.json", "0.5"), ("code/tests/served_models.py", "high"), ("code/halving/errors.py", "Every"), ("code/new.py", None)],
+)
+def test_a_folder_that_was_changed_is_not_loaded(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, file: str, change: str | None
+) -> None:
+    folder = export_model(backend.store, made(), tmp_path / "out")
+    changed = folder / file
+    changed.write_text(changed.read_text().replace(change, "0.7") if change else "")
+    with pytest.raises(StoreError, match=f"is damaged: {file} (hashes to|was not exported)"):
+        load_model(folder)
+
+
+@pytest.mark.slow
+def test_what_killed_exports_left_goes_away_with_the_next_and_what_is_in_use_stays(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    left, used, new = (tmp_path / f".{name}.export-1" for name in ("left", "used", "new"))
+    for folder in (left, used, new):
+        folder.mkdir()
+    for folder in (left, used):
+        os.utime(folder, (0, 0))
+    descriptor = os.open(used, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    export_model(backend.store, made(), tmp_path / "out")
+    os.close(descriptor)
+    assert {path.name for path in tmp_path.glob(".*export*")} == {used.name, new.name}
+
+
+def test_a_wrong_number_of_predictions_is_an_error(backend: Backend, made: Callable[..., Manifest]) -> None:
+    with pytest.raises(WrongPrediction, match="returned 1 predictions for 2 rows"):
+        model_of(backend, made("predict_too_few")).predict({"x": [0.1, 0.2]})
+
+
+@pytest.mark.slow
+def test_other_code_of_the_same_name_is_not_taken_for_that_of_a_folder(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    folder = export_model(backend.store, made(), tmp_path / "out")
+    about = json.loads((folder / "model.json").read_text())
+    about["code"]["tests/served_models.py"] += "# and more\n"
+    (folder / "model.json").write_text(json.dumps(about))
+    with pytest.raises(InvalidInput, match=r"tests\.served_models was imported from .* before, which is other code"):
+        load_exported(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.folder
+def test_killed_at_any_step_an_export_is_whole_or_not_there(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, tried = made("predict_numbers", source="numbers", slope=np.array([2.0])), list[Any]()
+    monkeypatch.setattr(export, "try_folder", lambda *given: tried.append(try_folder(*given)) or tried[0])
+    export_model(backend.store, manifest, tmp_path / "out")
+    monkeypatch.setattr(export, "try_folder", lambda *given: tried[0])  # a new interpreter writes nothing but into what is not whole yet
+    expected = pa.table({"x": [0.5]})
+    for step in range(60):
+        target = tmp_path / f"out-{step}"
+        status = exported_in_a_process_killed_at(step, backend, manifest, target)
+        if target.exists():
+            assert load_model(target).predict(expected) == [2.0]
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    assert status == 0
+    assert step >= 10, "there are so many steps to be killed at"
+    assert target.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.folder
+def test_an_export_that_is_killed_leaves_no_process_that_still_tries_the_folder(
+    backend: Backend, made: Callable[..., Manifest], tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    hangs = "re.match('(a+)+$', 100 * 'a' + 'b')"  # and lets no other thread run
+    model = f"import os, re\ndef predict(run, table):\n    open({str(told)!r} + str(os.getpid()), 'w').close()\n    {hangs}\n"
+    manifest = replace(made(), predictor=GONE, code={**GONE_CODE, "gone_elsewhere/model.py": model})
+    if not (child := os.fork()):
+        try:
+            export_model(backend.store, manifest, tmp_path / "out")
+        finally:
+            os._exit(1)
+    tries = wait_for(lambda: next(tmp_path.glob("told*"), None), 120, "the predictor is called")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    pid = int(tries.name.removeprefix("told"))
+    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 60, "its process ends")
+    assert not (tmp_path / "out").exists()
+
+
+def exported_in_a_process_killed_at(step: int, backend: Backend, manifest: Manifest, target: Path) -> int:
+    """Export in a forked process that is killed before its write of this number."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    left = step
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+            return function(*given, **more)
+
+        return call
+
+    try:
+        writes = ((Path, "write_text"), (Path, "write_bytes"), (shutil, "copytree"), (os, "replace"), (export, "try_folder"))
+        for owner, name in writes:
+            setattr(owner, name, counted(getattr(owner, name)))
+        export_model(backend.store, manifest, target)
+    finally:
+        os._exit(0)

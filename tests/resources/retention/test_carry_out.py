@@ -1,0 +1,397 @@
+"""A policy carried out: what it keeps stays, the rest goes; beside a promotion, a restore and a rerun; killed anywhere."""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput, Store
+from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.store import digest_of
+from resources.backend import Backend
+from resources.catalog import ReportRow, RungResultRow, TrialRow, utcnow
+from resources.catalog.trial_key import trial_key
+from resources.retention import carry_out as carrying
+from resources.retention import ended_trials
+from resources.retention.carry_out import Outcome, carry_out, explain
+from resources.retention.gone import Gone
+from resources.retention.policy import parse_policy
+from resources.retention.policy_file import PolicyFile, load_policy
+from resources.scheduling import intents
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
+from tests.backends import add_version, snapshot_row
+
+VALUES = (0.5, 0.9, 0.7, 0.8, 0.6)  # of trials 0 to 4: the best are 1, 3, 2
+POLICY = {"checkpoints": {"top_k": 1, "days": 14}}
+Spec = Callable[..., SweepSpec]
+
+
+def content(run: str, epoch: int) -> bytes:
+    return f"{run} after {epoch}".encode()
+
+
+def left(store: Store, sweep: str, numbers: range = range(5)) -> dict[int, list[int]]:
+    """Which of the checkpoints of epochs 1 to 3 are there, by trial."""
+    runs = {number: trial_key(sweep, number) for number in numbers}
+    return {number: [epoch for epoch in (1, 2, 3) if store.has_blob(digest_of(content(run, epoch)))] for number, run in runs.items()}
+
+
+def add_sweep(backend: Backend, spec: SweepSpec, *, ended: bool = True) -> str:
+    """A sweep of five trials with three checkpoints each."""
+    with backend.catalog.write() as session:
+        if not session.get(type(snapshot_row("sha256:s")), "sha256:s"):
+            session.add(snapshot_row("sha256:s"))
+    sweep = open_sweep(backend.catalog, spec, "sha256:s", driver="job", commit=None).id
+    with backend.catalog.write() as session:
+        for number, value in enumerate(VALUES):
+            run = trial_key(sweep, number)
+            records = RunRecords(backend.store, spec.name, run)
+            records.start({}, {}, 1, {})
+            for epoch in (1, 2, 3):
+                records.add_checkpoint(SavedCheckpoint(epoch, 1, backend.store.put_blob(content(run, epoch)), {}))
+            digest = digest_of(content(run, 3))
+            row = TrialRow(sweep=sweep, number=number, params={"x": value}, status="completed", attempt=1, checkpoint=digest)
+            session.add(row)
+            session.flush()
+            result = RungResultRow(sweep=sweep, trial=number, rung=0, epochs=9, value=value, decision="finish", attempt=1, seconds=1.0)
+            result.checkpoint, result.reached_at = digest, utcnow()
+            session.add(result)
+    if ended:
+        backend.catalog.end_sweep(sweep, "finished")
+    return sweep
+
+
+@pytest.fixture
+def spec(small_spec: Spec) -> SweepSpec:
+    return small_spec(strategy={"random": {"budget": 9}}, max_trials=5)
+
+
+def carried_out(backend: Backend, days: float, policy: dict[str, Any] | None = None, **given: Any) -> Outcome:
+    """So many days from now."""
+    file = PolicyFile(parse_policy(POLICY if policy is None else policy, "retention.yaml"), "retention.yaml")
+    return carry_out(backend.store, backend.catalog, file, now=datetime.now(UTC) + timedelta(days=days), **given)
+
+
+def test_some_days_after_its_end_a_sweep_keeps_the_checkpoints_of_its_best_trials_alone(either_backend: Backend, spec: SweepSpec) -> None:
+    backend, sweep = either_backend, add_sweep(either_backend, spec)
+    every = left(backend.store, sweep)
+    assert carried_out(backend, 13.9).gone == []
+    assert carried_out(backend, 99, {}).gone == []  # what a policy does not name stays for ever
+    files = sorted(backend.store.files(""))
+    would = carried_out(backend, 15, dry_run=True)
+    assert would.gone == [Gone("small", "checkpoints", 14, 14 * len(content(trial_key(sweep, 0), 1)))]
+    assert (left(backend.store, sweep), sorted(backend.store.files(""))) == (every, files)
+    assert carried_out(backend, 15).gone == would.gone
+    assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}
+    assert carried_out(backend, 15).gone == []
+    assert len(RunRecords(backend.store, "small", trial_key(sweep, 0)).checkpoints()) == 3  # its history still says what there was
+
+
+def test_a_machine_whose_clock_is_fast_deletes_nothing_too_early(
+    backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the store's clock it is today; a catalog on SQLite has this machine's."""
+
+    class Fast(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(days=40)
+
+    sweep = add_sweep(backend, spec)
+    monkeypatch.setattr(carrying, "datetime", Fast)
+    monkeypatch.setattr(backend.catalog, "now", lambda: Fast.now(UTC).timestamp())
+    file = PolicyFile(parse_policy(POLICY, "retention.yaml"), "retention.yaml")
+    assert carry_out(backend.store, backend.catalog, file).gone == []
+    assert left(backend.store, sweep) == {number: [1, 2, 3] for number in range(5)}
+
+
+def test_an_object_store_is_never_cleaned_by_the_default_that_is_for_a_laptop(any_store: Store, backend: Backend) -> None:
+    file = load_policy(any_store)
+    assert carry_out(any_store, backend.catalog, file, dry_run=True).gone == []
+    if any_store.folder is None:
+        with pytest.raises(InvalidInput, match=r"has no retention\.yaml, and the shipped default is for a laptop's disk; write one"):
+            carry_out(any_store, backend.catalog, file)
+        any_store.create("retention.yaml", b"{}")
+    assert carry_out(any_store, backend.catalog, load_policy(any_store)).gone == []
+
+
+def test_a_project_has_its_own_days_and_another_is_left_alone(backend: Backend, spec: SweepSpec, small_spec: Spec) -> None:
+    sweep, other = add_sweep(backend, spec), add_sweep(backend, small_spec(name="other", strategy={"random": {"budget": 9}}, max_trials=5))
+    policy = {"checkpoints": {"top_k": 0, "days": 99}, "projects": {"other": {"checkpoints": {"days": 10}}}}
+    done = carried_out(backend, 15, policy)
+    assert [(gone.project, gone.count) for gone in done.gone] == [("other", 15)]
+    assert carried_out(backend, 100, policy, project="other").gone == []
+    assert left(backend.store, sweep) == {key: [1, 2, 3] for key in range(5)}
+    assert left(backend.store, other) == {key: [] for key in range(5)}
+
+
+def test_what_an_unfinished_sweep_a_version_a_report_a_warm_start_or_a_restore_needs_stays(
+    backend: Backend, spec: SweepSpec, small_spec: Spec
+) -> None:
+    sweep, searched = add_sweep(backend, spec), add_sweep(backend, small_spec(name="searched", max_trials=5), ended=False)
+    winner = {"key": trial_key(sweep, 0), "checkpoint": digest_of(content(trial_key(sweep, 0), 1))}
+    report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
+    with backend.catalog.write() as session:
+        session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
+        named = {"sweep": sweep, "trial": 2, "run": trial_key(sweep, 2), "snapshot": "sha256:s", "report": report}
+        add_version(
+            session, model="small", version="1.0.0", stage="archived", checkpoint=digest_of(content(trial_key(sweep, 2), 2)), **named
+        )
+        source = {"project": "small", "run": trial_key(sweep, 4), "epoch": 2, "checkpoint": digest_of(content(trial_key(sweep, 4), 2))}
+        restored = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+        intents.add(session, restored, kind="training-run", driver="sensors", actor="ada")
+    done = carried_out(backend, 30)
+    assert left(backend.store, sweep) == {0: [1, 3], 1: [3], 2: [2, 3], 3: [], 4: [1, 2, 3]}
+    assert left(backend.store, searched) == {key: [1, 2, 3] for key in range(5)}
+    assert done.protected_by_reason() == {"its sweep is not over": 5, "a report": 1, "a training goes on from it": 1}
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, searched).warm_start = [sweep]
+    other = add_sweep(backend, small_spec(name="third", max_trials=5), ended=False)
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, other).warm_start = [searched]
+    backend.catalog.end_sweep(searched, "finished")
+    carried_out(backend, 30)
+    assert left(backend.store, searched) == {key: [3] for key in range(5)}
+
+
+def test_a_sharded_checkpoint_of_a_rung_keeps_its_parts_though_its_trial_saved_another_one_after_it(
+    backend: Backend, spec: SweepSpec
+) -> None:
+    store, sweep = backend.store, add_sweep(backend, spec)
+    part = store.put_blob(b"a part")
+    manifest = store.put_blob(f'{{"halving_checkpoint": 1, "parts": ["{part}"]}}'.encode())
+    records = RunRecords(store, "small", trial_key(sweep, 1))
+    records.add_checkpoint(SavedCheckpoint(4, 1, manifest, {}, sharded=True))
+    records.add_checkpoint(SavedCheckpoint(5, 1, store.put_blob(b"after the last rung, then it crashed"), {}))
+    with backend.catalog.write() as session:
+        for row in (session.get(TrialRow, (sweep, 1)), session.get(RungResultRow, (sweep, 1, 0))):
+            assert row is not None
+            row.checkpoint = manifest
+    carried_out(backend, 15)
+    assert (store.has_blob(manifest), store.has_blob(part)) == (True, True)
+
+
+def test_a_training_cannot_go_on_from_what_retention_has_taken_and_keeps_what_it_goes_on_from(
+    either_backend: Backend, spec: SweepSpec, small_spec: Spec
+) -> None:
+    """Whoever is first in the catalog: between what was decided and what is deleted nobody comes to a checkpoint that goes."""
+    backend, sweep = either_backend, add_sweep(either_backend, spec)
+
+    def restored(number: int, epoch: int) -> SweepSpec:
+        run = trial_key(sweep, number)
+        source = {"project": "small", "run": run, "epoch": epoch, "checkpoint": digest_of(content(run, epoch))}
+        return small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+
+    def ask(number: int, epoch: int) -> None:
+        with backend.catalog.write() as session:
+            intents.add(session, restored(number, epoch), kind="training-run", driver="sensors", actor="ada")
+
+    ask(0, 1)
+    carried_out(backend, 15)
+    assert left(backend.store, sweep) == {0: [1, 2, 3], 1: [3], 2: [], 3: [], 4: []}
+    ask(0, 2)
+    ask(1, 3)
+    for number, epoch, said in ((2, 3, "none of its checkpoints is kept"), (1, 2, "only its newest and best checkpoint are kept")):
+        with pytest.raises(InvalidInput, match=rf"restored_from = '{sweep}.000{number}', epoch {epoch}, is not accepted: .*{said}"):
+            ask(number, epoch)
+        with pytest.raises(InvalidInput, match="is not accepted"):
+            open_sweep(backend.catalog, restored(number, epoch), "sha256:s", driver="job", commit=None)
+
+
+def test_a_restore_that_begins_between_the_decision_and_the_deletion_is_refused_or_has_its_checkpoint(
+    backend: Backend, spec: SweepSpec, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep, outcomes = add_sweep(backend, spec), []
+
+    def ask(*given: Any) -> Any:
+        for number in (1, 2):
+            source = {"project": "small", "run": trial_key(sweep, number), "epoch": 3}
+            source["checkpoint"] = digest_of(content(trial_key(sweep, number), 3))
+            try:
+                with backend.catalog.write() as session:
+                    spec = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+                    intents.add(session, spec, kind="training-run", driver="sensors", actor="ada")
+                outcomes.append("has it")
+            except InvalidInput:
+                outcomes.append("is refused")
+        return find(*given)
+
+    find = carrying.find_unmarked
+    monkeypatch.setattr(carrying, "find_unmarked", ask)
+    carried_out(backend, 15)
+    assert outcomes == ["has it", "is refused"]
+    assert left(backend.store, sweep, range(1, 3)) == {1: [3], 2: []}
+
+
+def test_a_restore_that_is_being_written_down_is_waited_for(
+    either_backend: Backend, spec: SweepSpec, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, sweep, deciding = either_backend, add_sweep(either_backend, spec), threading.Event()
+    source = {"project": "small", "run": trial_key(sweep, 2), "epoch": 2, "checkpoint": digest_of(content(trial_key(sweep, 2), 2))}
+    reported = ended_trials._reported
+    monkeypatch.setattr(ended_trials, "_reported", lambda *given: (reported(*given), deciding.set())[0])
+    with ThreadPoolExecutor(1) as pool:
+        with backend.catalog.write() as session:
+            restored = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+            intents.add(session, restored, kind="training-run", driver="sensors", actor="ada")
+            done = pool.submit(carried_out, backend, 15)
+            assert deciding.wait(60)  # what comes next is the transaction that decides
+        done.result()
+    assert left(backend.store, sweep) == {0: [], 1: [3], 2: [1, 2, 3], 3: [], 4: []}
+
+
+def test_a_run_that_is_trained_again_keeps_its_checkpoints_until_the_rerun_has_ended(backend: Backend, spec: SweepSpec) -> None:
+    sweep = add_sweep(backend, spec)
+    again = RunRecords(backend.store, "small", "again")
+    again.start({}, {"rerun_of": f"small/{trial_key(sweep, 0)}"}, 1, {})
+    carried_out(backend, 15)
+    assert left(backend.store, sweep) == {0: [1, 2, 3], 1: [3], 2: [], 3: [], 4: []}
+    again.end(1, {"status": "finished"})
+    carried_out(backend, 15)
+    assert left(backend.store, sweep, range(1)) == {0: []}
+
+
+def test_bytes_that_a_run_saves_in_that_moment_stay_though_all_that_named_them_goes(
+    backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = add_sweep(backend, spec)
+    long_ago = (datetime.now(UTC) - timedelta(days=40)).timestamp()
+    for path in Path(backend.store.root, "artifacts").rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).finished_at = datetime.now(UTC) - timedelta(days=30)
+
+    def save(*given: Any) -> Any:
+        found = find(*given)
+        backend.store.put_blob(content(trial_key(sweep, 0), 3))
+        return found
+
+    find = carrying.find_unmarked
+    monkeypatch.setattr(carrying, "find_unmarked", save)
+    assert [gone.count for gone in carried_out(backend, 0).gone] == [13]
+    assert left(backend.store, sweep) == {0: [3], 1: [3], 2: [], 3: [], 4: []}
+
+
+def test_a_promotion_that_ends_its_sweep_in_that_moment_has_its_checkpoint(
+    backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing is kept for a single day after a sweep's end."""
+    sweep = add_sweep(backend, spec, ended=False)
+    winner = trial_key(sweep, 2)
+
+    def promote(*given: Any) -> Any:
+        with backend.catalog.write(exclusive=True) as session:
+            if backend.catalog.sweep(session, sweep).status == "searching":
+                about = {"sweep": sweep, "trial": 2, "run": winner, "snapshot": "sha256:s", "checkpoint": digest_of(content(winner, 3))}
+                add_version(session, model="small", version="1.0.0", stage="champion", **about)
+        backend.catalog.end_sweep(sweep, "finished")
+        return find(*given)
+
+    find = carrying.find_unmarked
+    monkeypatch.setattr(carrying, "find_unmarked", promote)
+    for _ in range(2):
+        carried_out(backend, 30, {"checkpoints": {"top_k": 0, "days": 0}})
+        assert backend.store.has_blob(digest_of(content(winner, 3)))
+    assert left(backend.store, sweep) == {0: [], 1: [], 2: [3], 3: [], 4: []}
+
+
+def test_on_s3_a_retention_lists_and_reads_only_what_is_new(
+    any_store: Store, tmp_path: Path, catalog_file: Path, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(catalog_file, tmp_path / "catalog.db")
+    backend = Backend(root=any_store.root, catalog_url=f"sqlite:///{tmp_path}/catalog.db")
+    sweep = add_sweep(backend, spec)
+    assert [(gone.kind, gone.count) for gone in carried_out(backend, 15).gone] == [("checkpoints", 14)]
+    assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}
+    reads = list[str]()
+    read = Store.read
+    monkeypatch.setattr(Store, "read", lambda store, name: (reads.append(name), read(store, name))[1])
+    assert carried_out(backend, 15).gone == []
+    assert [name for name in reads if name.startswith("runs/")] == []
+    backend.catalog.close()
+
+
+@pytest.mark.slow
+def test_a_retention_that_is_killed_at_any_step_is_finished_by_the_next(backend: Backend, spec: SweepSpec) -> None:
+    step, done, kept = 0, False, backend.store.put_blob(b"a champion")
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+        session.flush()
+        add_version(session, model="kept", version="1.0.0", stage="champion", checkpoint=kept)
+    while not done:
+        sweep = add_sweep(backend, spec)
+        backend.catalog.engine.dispose()
+        child = os.fork()
+        if not child:
+            _kill_at(step)
+            carried_out(backend, 15)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        done = status == 0
+        for name in [name for name, _, _ in backend.store.files("artifacts") if ".claim-" in name]:
+            backend.store.delete(name)  # it goes stale after two minutes
+        carried_out(backend, 15)
+        assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}, step
+        assert backend.store.has_blob(kept)
+        step += 1 + step // 4
+    assert step > 20
+
+
+def _kill_at(step: int) -> None:
+    """Have this process killed before its n-th deletion, replacement or transaction."""
+    from resources.catalog import Catalog
+
+    count = iter(range(step + 1))
+
+    def tick(function: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            if next(count) == step:
+                os.kill(os.getpid(), 9)
+            return function(*arguments, **named)
+
+        return call
+
+    for owner, name in ((Store, "delete"), (Store, "replace"), (Store, "collect"), (Catalog, "write")):
+        setattr(owner, name, tick(getattr(owner, name)))
+
+
+def test_two_retentions_at_a_time_take_each_blob_once(backend: Backend, spec: SweepSpec) -> None:
+    sweep = add_sweep(backend, spec)
+    with ThreadPoolExecutor(2) as pool:
+        done = [future.result() for future in [pool.submit(carried_out, backend, 15) for _ in range(2)]]
+    assert sum(gone.count for one in done for gone in one.gone if gone.kind == "checkpoints") == 14
+    assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}
+
+
+def test_a_run_is_explained(backend: Backend, spec: SweepSpec) -> None:
+    sweep = add_sweep(backend, spec)
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).finished_at = datetime.now(UTC) - timedelta(days=30)
+    policy = parse_policy(POLICY, "retention.yaml")
+    explained = explain(backend.store, backend.catalog, policy, "small", trial_key(sweep, 1))
+    assert explained["reason"] == "it is number 1 of its sweep"
+    assert explain(backend.store, backend.catalog, policy, "small", trial_key(sweep, 0))["reason"] is None
+    assert [(row["kind"], row["state"]) for row in explained["records"]] == [
+        ("checkpoints", state) for state in ("expired", "expired", "stays")
+    ]
+    backend.catalog.end_sweep(sweep, "evaluating")
+    assert explain(backend.store, backend.catalog, policy, "small", trial_key(sweep, 1))["reason"] == "its sweep is evaluating"
+
+
+def test_a_dataset_is_never_deleted(backend: Backend) -> None:
+    shard = "a" * 64
+    name = f"shards/sha256/aa/{shard}"
+    backend.store.create(name, b"rows")
+    backend.store.create("datasets/points/0123/manifest.json", json.dumps({"shards": {"train": [shard]}}).encode())
+    everything = {kind: {"days": 0} for kind in ("media", "artifacts", "journals", "checkpoints")}
+    carried_out(backend, 9999, {**everything, "points": {"full": {"days": 0}, "rollup": {"days": 0}}})
+    assert backend.store.exists(name)
+    assert backend.store.exists("datasets/points/0123/manifest.json")

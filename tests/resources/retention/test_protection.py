@@ -1,0 +1,135 @@
+"""What is protected: exactly what the registry, the reports and unfinished sweeps reach."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from halving import InvalidInput, NotFound
+from resources.backend import Backend
+from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
+from resources.registry.events import APPROVED, REJECTED, add_event
+from resources.retention.protection import protected, trial_checkpoints
+from resources.scheduling import intents
+from resources.scheduling.sweeps import open_sweep
+from resources.sweep_spec import SweepSpec
+from tests.backends import add_version, snapshot_row
+
+
+@pytest.fixture
+def backend(either_backend: Backend) -> Backend:
+    return either_backend
+
+
+def add_sweep(backend: Backend, sweep: str, status: str, stage: str | None = None, *, reported: bool = False) -> None:
+    """A sweep of three trials whose winner is number 1; trial 2 reached two rungs."""
+    digest = backend.store.put_blob(json.dumps({"name": "digits", "winner": {"key": f"{sweep}.0001"}}).encode())
+    with backend.catalog.write() as session:
+        if not session.get(type(snapshot_row("sha256:s")), "sha256:s"):
+            session.add(snapshot_row("sha256:s"))
+            session.flush()
+        row = SweepRow(id=sweep, name="digits", spec={}, spec_digest=sweep, snapshot="sha256:s", driver="job", ordinal=0, status=status)
+        row.created_at = utcnow()
+        session.add(row)
+        session.flush()
+        for number in range(3):
+            session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused"))
+        session.flush()
+        for rung in range(2):
+            result = RungResultRow(sweep=sweep, trial=2, rung=rung, epochs=1, value=0.5, decision="pause", attempt=1, seconds=1.0)
+            result.checkpoint, result.reached_at = f"sha256:{sweep}-rung{rung}", utcnow()
+            session.add(result)
+        if reported:
+            session.add(ReportRow(sweep=sweep, digest=digest, html="sha256:h", metrics={}, created_at=utcnow()))
+        if stage:
+            given = {"sweep": sweep, "trial": 1, "run": f"{sweep}.0001", "snapshot": "sha256:s", "report": digest}
+            checkpoint = f"sha256:{sweep}-winner"
+            add_version(session, model="digits", version=f"1.0.{sweep[-1]}", stage=stage, checkpoint=checkpoint, **given)
+
+
+def test_what_a_champion_a_staging_version_a_report_or_an_open_sweep_reaches_is_protected_and_nothing_else(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "archived")
+    add_sweep(backend, "s-2", "finished", "champion")
+    add_sweep(backend, "s-3", "finished", "staging")
+    add_sweep(backend, "s-4", "rejected", reported=True)
+    add_sweep(backend, "s-5", "failed")
+    assert set(protected(backend.store, backend.catalog).runs) == {("digits", f"s-{number}.0001") for number in (2, 3, 4)}
+    add_sweep(backend, "s-6", "searching")
+    assert set(protected(backend.store, backend.catalog).runs) == {
+        *(("digits", f"s-{number}.0001") for number in (2, 3, 4)),
+        *(("digits", f"s-6.{number:04d}") for number in range(3)),
+    }
+
+
+def test_what_is_protected_of_a_sweep_is_in_its_project_which_may_have_another_name_than_its_model(backend: Backend) -> None:
+    for sweep, status in (("s-1", "finished"), ("s-2", "searching")):
+        add_sweep(backend, sweep, status, reported=True)
+    with backend.catalog.write() as session:
+        for sweep in ("s-1", "s-2"):
+            session.get_one(SweepRow, sweep).project = "vision"
+    assert set(protected(backend.store, backend.catalog).runs) == {
+        ("vision", "s-1.0001"),
+        *(("vision", f"s-2.{number:04d}") for number in range(3)),
+    }
+
+
+def test_reports_and_the_checkpoints_of_every_version_stay_and_of_each_trials_highest_rung_unless_none_is_left(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "archived", reported=True)
+    with backend.catalog.write() as session:
+        version = session.get(ModelVersionRow, ("digits", "1.0.1")) or pytest.fail("no version")
+        predicted = {"predictions": "sha256:ours", "champion": {"predictions": "sha256:theirs"}, "figures": [{"digest": "sha256:drawn"}]}
+        earlier = backend.store.put_blob(json.dumps({**predicted, "code": "sha256:code"}).encode())
+        report, version.report, version.manifest = version.report, earlier, "sha256:manifest"
+    named = {"sha256:s-1-winner", report, "sha256:h", earlier, "sha256:manifest"}
+    named |= {"sha256:ours", "sha256:theirs", "sha256:drawn", "sha256:code"}
+    assert protected(backend.store, backend.catalog).blobs == named
+    with backend.catalog.write() as session:
+        assert set(trial_checkpoints(session, ())) == {"sha256:s-1-rung1"}
+        assert set(trial_checkpoints(session, {("s-1", 2)})) == set()
+        session.get_one(TrialRow, ("s-1", 2)).checkpoints_left = "none"
+        session.flush()
+        assert set(trial_checkpoints(session, ())) == set()
+
+
+def test_the_report_by_which_somebody_decided_stays_when_the_version_has_another(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", "staging", reported=True)
+    gone, read = "sha256:" + "ab" * 32, backend.store.put_blob(b'{"predictions": "sha256:rows"}')
+    with backend.catalog.write(exclusive=True) as session:
+        row = session.get_one(ModelVersionRow, ("digits", "1.0.1"))
+        now, row.report = row.report, read
+        add_event(session, "digits", APPROVED, "ann", version=row, note="fine")
+        row.report = gone
+        add_event(session, "digits", REJECTED, "bob", version=row, note="no")
+        row.report = now
+    assert {read, "sha256:rows", gone} <= protected(backend.store, backend.catalog).blobs
+
+
+def test_a_report_that_cannot_be_read_stops_retention(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", reported=True)
+    with backend.catalog.write() as session:
+        (session.get(ReportRow, "s-1") or pytest.fail("no report")).digest = "sha256:" + "0" * 64
+    with pytest.raises(NotFound):
+        protected(backend.store, backend.catalog)
+
+
+def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(backend: Backend) -> None:
+    add_sweep(backend, "s-1", "finished", reported=True)
+    backend.store.replace("reports/s-1.html", b"known")
+    assert protected(backend.store, backend.catalog).blobs
+    backend.store.replace("reports/theirs-1.html", b"of another catalog")
+    with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"):
+        protected(backend.store, backend.catalog)
+
+
+def test_the_run_that_an_unfinished_training_run_goes_on_from_is_protected(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    add_sweep(backend, "s-1", "finished")
+    source = {"project": "digits", "run": "s-1.0000", "epoch": 3, "checkpoint": "sha256:" + "a" * 64}
+    spec = small_spec(restored_from=source, strategy={"random": {"budget": 9}})
+    with backend.catalog.write() as session:
+        intent = intents.add(session, spec, kind="training-run", driver="sensors", actor="ada")
+    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    open_sweep(backend.catalog, spec, "sha256:s", driver="sensors", commit=None, sweep=intent.sweep)
+    intents.become(backend.catalog, intent.id, intents.Became(intents.DONE, "r"))
+    assert ("digits", "s-1.0000") in protected(backend.store, backend.catalog).runs
+    backend.catalog.end_sweep(intent.sweep, "finished")
+    assert ("digits", "s-1.0000") not in protected(backend.store, backend.catalog).runs

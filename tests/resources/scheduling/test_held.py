@@ -1,0 +1,173 @@
+"""The ledger of attempts: each has what it held and for how long, however it ends and whatever clocks say."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from halving.trial.messages import ReachedRung, ReturnedEarly
+from resources.backend import Backend
+from resources.catalog import AttemptRow, TrialRow
+from resources.catalog.held import held_seconds
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
+from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.sweeps import open_sweep, pause_sweep
+from resources.sweep_spec import SweepSpec
+from tests.backends import snapshot_row
+
+Spec = Callable[..., SweepSpec]
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+HOUR = 3600.0
+
+
+class Shifted:
+    """The catalog's clock, and as many seconds more as a test says."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend, self.shift = backend, 0.0
+
+    def __call__(self) -> float:
+        return self._backend.catalog.now() + self.shift
+
+
+@pytest.fixture
+def backend(backend: Backend) -> Backend:
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+    return backend
+
+
+@pytest.fixture
+def shifted(backend: Backend) -> Shifted:
+    return Shifted(backend)
+
+
+def opened(backend: Backend, spec: SweepSpec, clock: Shifted, driver: str = "job") -> Scheduler:
+    return Scheduler(backend.catalog, open_sweep(backend.catalog, spec, "sha256:s", driver=driver, commit=None).id, clock)
+
+
+def given_by(scheduler: Scheduler, worker: str | None = "w") -> Assignment:
+    given = scheduler.next_work(worker)
+    assert isinstance(given, Assignment)
+    return given
+
+
+def rows(backend: Backend) -> list[AttemptRow]:
+    with backend.catalog.read() as session:
+        return list(session.scalars(select(AttemptRow).order_by(AttemptRow.trial, AttemptRow.attempt)))
+
+
+def aged(backend: Backend, seconds: float) -> None:
+    """Attempts that are held since so many seconds earlier."""
+    with backend.catalog.write() as session:
+        for row in session.scalars(select(AttemptRow).where(AttemptRow.ended_at.is_(None))):
+            row.held_since = (row.held_since or row.started_at) - timedelta(seconds=seconds)
+
+
+END: dict[str, Callable[[Scheduler, Assignment], object]] = {
+    "pause": lambda scheduler, given: scheduler.reached(given, ReachedRung(1, {"score": 0.1}, "sha256:c"), 7.0),
+    "complete": lambda scheduler, given: scheduler.returned(given, ReturnedEarly(1, {"score": 0.1}, "sha256:c"), 7.0),
+    "retry": lambda scheduler, given: scheduler.crashed(given, "boom", 7.0),
+    "fail": lambda scheduler, given: scheduler.failed(given, "boom", 7.0, None),
+    "preempted": lambda scheduler, given: scheduler.preempted(given, "reclaimed", 7.0),
+    "requeue": lambda scheduler, given: scheduler.released(given, 7.0),
+    "resized": lambda scheduler, given: scheduler.resized(given, 7.0),
+}
+
+
+@pytest.mark.parametrize("outcome", END)
+def test_however_an_attempt_ends_it_has_held_its_resources_for_as_long_as_its_worker_says(
+    backend: Backend, small_spec: Spec, shifted: Shifted, outcome: str
+) -> None:
+    resources = {"gpus": 2, "nodes": 3, "cpus": 4, "gpu_type": "a100", "spot": True}
+    scheduler = opened(backend, small_spec(resources=resources, image="i"), shifted)
+    END[outcome](scheduler, given_by(scheduler))
+    (row,) = rows(backend)
+    assert (row.outcome, row.seconds) == (outcome, 7.0)
+    assert (row.nodes, row.gpus, row.cpus, row.gpu_type, row.spot) == (3, 2, 4.0, "a100", True)
+
+
+def test_an_attempt_that_goes_on_in_place_counts_all_of_its_rungs_once(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+    spec = small_spec(strategy={"median": {"min_budget": 1, "max_budget": 9}}, resources={"gpus": {1: 1, 3: 1, 9: 1}})
+    scheduler = opened(backend, spec, shifted)
+    given = given_by(scheduler)
+    for epoch, budget in enumerate(given.ladder[:-1], start=1):
+        scheduler.reached(given, ReachedRung(budget, {"score": epoch / 10}, f"sha256:{epoch}"), 5.0)
+    scheduler.crashed(given, "boom", 2.0)
+    assert rows(backend)[0].seconds == 5.0 * (len(given.ladder) - 1) + 2.0
+
+
+def test_what_nobody_has_claimed_holds_nothing(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+    scheduler = opened(backend, small_spec(), shifted, "sensors")
+    waiting, claimed = given_by(scheduler, None), given_by(scheduler, None)
+    scheduler.claim(claimed.trial, "w")
+    aged(backend, 60.0)
+    scheduler.launch_failed(waiting, "its run was canceled")
+    scheduler.failed(claimed, "it diverged", None, None)
+    assert [row.seconds for row in rows(backend)] == [0.0, pytest.approx(60.0, abs=30.0)]
+
+
+def test_a_lost_attempt_counts_until_its_last_lease_however_late_that_is_noticed(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
+    scheduler = opened(backend, small_spec(), shifted)
+    given = given_by(scheduler)
+    aged(backend, HOUR)
+    shifted.shift = 7 * 24 * HOUR  # a weekend without a scheduler
+    assert scheduler.requeue_lost() == []
+    shifted.shift += DOUBT_SECONDS + 1
+    assert [lost.trial for lost in scheduler.requeue_lost()] == [given.trial]
+    (row,) = rows(backend)
+    assert row.outcome == "preempted"
+    assert HOUR <= row.seconds <= HOUR + LEASE_SECONDS
+
+
+def test_what_a_lost_attempt_has_told_before_is_not_counted_twice(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+    scheduler = opened(backend, small_spec(strategy={"median": {"min_budget": 1, "max_budget": 9}}), shifted)
+    given = given_by(scheduler)
+    aged(backend, HOUR)
+    scheduler.reached(given, ReachedRung(given.ladder[0], {"score": 0.1}, "sha256:c"), 1800.0)
+    shifted.shift = LEASE_SECONDS + 1
+    scheduler.requeue_lost()
+    shifted.shift += DOUBT_SECONDS + 1
+    assert scheduler.requeue_lost()
+    assert HOUR <= rows(backend)[0].seconds <= HOUR + LEASE_SECONDS
+
+
+def test_a_clock_that_is_wrong_makes_no_negative_and_no_endless_attempts() -> None:
+    now = NOW.timestamp()
+    assert held_seconds(NOW + timedelta(days=365), now, now + 15) == 0.0, "taken by a clock that is a year ahead"
+    assert held_seconds(NOW - timedelta(seconds=60), now + 1e9, now) == 60.0, "ended by a clock that is decades ahead"
+    assert held_seconds(NOW, now - 1e9, now) == 0.0
+    assert held_seconds(None, now, now) == 0.0
+
+
+def test_a_worker_whose_clock_runs_backwards_takes_nothing_from_the_ledger(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+    scheduler = opened(backend, small_spec(), shifted)
+    scheduler.released(given_by(scheduler), -100.0)
+    assert rows(backend)[0].seconds == 0.0
+
+
+def test_a_gang_that_begins_late_and_with_fewer_nodes_counts_from_then_and_with_those(
+    backend: Backend, small_spec: Spec, shifted: Shifted
+) -> None:
+    scheduler = opened(backend, small_spec(resources={"gpus": 8, "nodes": 4}, image="i"), shifted)
+    given = given_by(scheduler)
+    aged(backend, HOUR)
+    scheduler.begin_holding(given, 2)
+    with backend.catalog.write() as session:
+        session.execute(update(TrialRow).values(lease_until=backend.catalog.now() + LEASE_SECONDS))
+    scheduler.failed(given, "it diverged", None, None)
+    (row,) = rows(backend)
+    assert (row.nodes, row.gpus) == (2, 8)
+    assert row.seconds < HOUR / 2
+
+
+def test_a_paused_sweeps_unclaimed_attempts_cost_nothing(backend: Backend, small_spec: Spec, shifted: Shifted) -> None:
+    scheduler = opened(backend, small_spec(), shifted, "sensors")
+    given_by(scheduler, None)
+    pause_sweep(backend.catalog, scheduler.id)
+    scheduler.next_work(None)
+    assert [(row.outcome, row.seconds) for row in rows(backend)] == [("requeue", 0.0)]

@@ -1,0 +1,262 @@
+"""Places that projects share, with real sweeps: quotas hold whoever asks, nothing is lost, and who shares nothing pays nothing."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from halving.trial.messages import ReachedRung
+from pipelines.sensors import hand_out
+from resources.analysis.summary import summarize
+from resources.analysis.trial_history import history_of
+from resources.backend import Backend
+from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import HeldBack, Scheduler
+from resources.scheduling.sweeps import open_sweep, pause_sweep
+from resources.search.decide import Pause, Wait
+from resources.search.state import Control, Status
+from resources.sweep_spec import SweepSpec
+from resources.tenancy.projects import list_projects, rename_project, set_project
+from tests.backends import snapshot_row
+from tests.clock import Clock
+
+Open = Callable[..., Scheduler]
+ONE_EPOCH: dict[str, Any] = {"strategy": {"random": {"budget": 1}}}
+
+
+@pytest.fixture
+def backend(either_backend: Backend) -> Backend:
+    with either_backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+    return either_backend
+
+
+@pytest.fixture
+def opened(backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock) -> Open:
+    """Open a sweep of this name, by which it has a project unless another is given."""
+
+    def open_it(name: str, places: int = 9, **changes: Any) -> Scheduler:
+        row = open_sweep(backend.catalog, small_spec(name=name, **changes), "sha256:s", driver="sensors", commit=None)
+        return Scheduler(backend.catalog, row.id, clock, places=lambda spec: places)
+
+    return open_it
+
+
+def work(scheduler: Scheduler, worker: str = "w") -> Assignment:
+    given = scheduler.next_work(worker)
+    assert isinstance(given, Assignment), given
+    return given
+
+
+def waits(scheduler: Scheduler) -> str:
+    assert isinstance(scheduler.next_work("w"), HeldBack)
+    return row_of(scheduler).waiting or ""
+
+
+def row_of(scheduler: Scheduler) -> SweepRow:
+    with scheduler.catalog.read() as session:
+        return scheduler.catalog.sweep(session, scheduler.id)
+
+
+def pause_at_its_rung(scheduler: Scheduler, given: Assignment) -> None:
+    report = ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}-{given.granted}")
+    assert isinstance(scheduler.reached(given, report, 1.0), Pause)
+
+
+def test_a_sweep_alone_without_a_project_asks_the_catalog_for_nothing_more(backend: Backend, opened: Open) -> None:
+    """A laptop's sweep: reading the sweep and what is new of it, and writing the trial, its attempt and the revision."""
+    scheduler = opened("small")
+    work(scheduler)
+    statements: list[str] = []
+    event.listen(backend.catalog.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    work(scheduler)
+    if backend.catalog.engine.dialect.name == "sqlite":  # on Postgres what decides does not go through SQLAlchemy
+        said = [" ".join(one.split()[:3]) for one in statements if not one.startswith("BEGIN")]
+        assert [one for one in said if not one.startswith("SELECT")] == ["INSERT INTO trials", "INSERT INTO attempts", "UPDATE sweeps SET"]
+        assert len(said) <= 7, said
+    assert not any("asked_at=" in one for one in statements)
+
+
+def test_a_projects_sweeps_hold_no_more_than_its_quota_and_say_what_they_wait_for(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "vision", max_trials=3)
+    first, second, other = opened("one", project="vision"), opened("two", project="vision"), opened("three")
+    given = [work(first), work(second), work(first)]
+    assert waits(second) == "project vision has 3 trials running, and max_trials = 3"
+    clock.now += 1
+    assert waits(first)
+    assert summarize(backend.catalog, second.id).held_back == row_of(second).waiting
+    work(other)
+    pause_at_its_rung(first, given[0])
+    assert isinstance(first.next_work("w"), Wait)  # it holds as many as the other, which has waited longer
+    work(second)
+    assert row_of(second).waiting is None
+
+
+def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "vision", max_gpus=8)
+    gangs = opened("gangs", project="vision", resources={"gpus": 2, "nodes": 2}, image="registry.example/train:1", elastic={"min_nodes": 1})
+    large = opened("large", project="vision", resources={"gpus": 16})
+    work(gangs), work(gangs)
+    assert waits(gangs) == "project vision holds 8 GPUs, its next trial needs 4, and max_gpus = 8"
+    assert waits(large).startswith("its trials need 16 GPUs, and project vision has max_gpus = 8")
+    (line,) = list_projects(backend.catalog)
+    assert (line.trials, line.gpus, sorted(line.waiting)) == (2, 8, sorted([gangs.id, large.id]))
+
+
+def test_a_quota_that_is_changed_while_trials_run_holds_for_what_is_started_next(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "small", max_trials=2)
+    scheduler = opened("small")
+    given = [work(scheduler), work(scheduler)]
+    assert waits(scheduler)
+    set_project(backend.catalog, "small", max_trials=1)
+    assert scheduler.heartbeat(given[1]) is Control.RUN  # what runs runs on
+    pause_at_its_rung(scheduler, given[0])
+    assert waits(scheduler) == "project small has 1 trials running, and max_trials = 1"
+    set_project(backend.catalog, "small", max_trials=None)
+    work(scheduler)
+
+
+def test_several_daemons_and_jobs_on_one_catalog_give_no_place_twice(
+    backend: Backend, opened: Open, small_spec: Callable[..., SweepSpec]
+) -> None:
+    set_project(backend.catalog, "vision", max_trials=5)
+    set_project(backend.catalog, "*", max_trials=7)
+    ids = [opened(name, project=project).id for name, project in (("a", "vision"), ("b", "vision"), ("c", "nlp"))]
+
+    def daemon(number: int) -> list[tuple[str, int]]:
+        with closing(Catalog(backend.catalog.url)) as catalog:
+            schedulers = [Scheduler(catalog, sweep) for sweep in ids]
+            asked = [scheduler.next_work(f"w{number}") for _ in range(4) for scheduler in schedulers]
+        return [(given.sweep, given.trial) for given in asked if isinstance(given, Assignment)]
+
+    with ThreadPoolExecutor(4) as pool:
+        given = [one for found in pool.map(daemon, range(4)) for one in found]
+    assert len(given) == len(set(given)) == 7
+    assert sum(sweep in ids[:2] for sweep, _ in given) <= 5
+
+
+def test_a_more_important_sweep_gets_places_at_the_next_checkpoint_and_what_gave_them_goes_on_later(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
+    set_project(backend.catalog, "*", max_trials=2)
+    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5, places=1)
+    kept, newest = work(low), work(low)
+    assert waits(high)
+    assert low.heartbeat(newest) is Control.RUN  # not at once
+    clock.now += 31
+    assert waits(high)
+    assert (low.heartbeat(kept), low.heartbeat(newest)) == (Control.RUN, Control.YIELD)
+    waits(high)
+    assert low.heartbeat(kept) is Control.RUN  # one is on its way already
+    low.released(newest, 3.0)
+    assert waits(low)
+    assert (history_of(backend.catalog, newest.key).waiting or "").startswith("for its project: ")
+    taken = work(high)
+    pause_at_its_rung(high, taken)
+    pause_sweep(backend.catalog, high.id)  # it wants no more
+    assert isinstance(high.next_work("w"), Wait)
+    again = work(low)
+    assert (again.trial, again.attempt, again.rung) == (newest.trial, 2, newest.rung)
+    with backend.catalog.read() as session:
+        trial = session.get_one(TrialRow, (low.id, again.trial))
+        assert (trial.failures, trial.preemptions, trial.asked_back) == (0, 0, False)
+    assert [attempt.outcome for attempt in history_of(backend.catalog, again.key).attempts] == ["requeue", None]
+    assert low.heartbeat(again) is Control.RUN
+
+
+def test_a_trial_that_needs_gpus_has_as_many_asked_back_as_the_newest_trials_hold(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_gpus=8)
+    low = opened("low", project="vision", resources={"gpus": {1: 1, 3: 6}})
+    high = opened("high", project="vision", priority=5, resources={"gpus": 2})
+    given = [work(low) for _ in range(3)]
+    with backend.catalog.write() as session:
+        session.get_one(TrialRow, (low.id, given[0].trial)).gpus = 6  # as if it were at its next rung
+    assert waits(high)
+    clock.now += 31
+    assert waits(high)
+    assert [low.heartbeat(one) for one in given] == [Control.RUN, Control.YIELD, Control.YIELD]
+
+
+def test_a_sweep_whose_driver_was_gone_has_not_waited_meanwhile(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_trials=1)
+    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5)
+    running = work(low)
+    assert waits(high)
+    clock.now += 36_000
+    assert waits(high)
+    assert low.heartbeat(running, 99_999.0) is Control.RUN
+    clock.now += 31
+    assert waits(high)
+    assert low.heartbeat(running) is Control.YIELD
+
+
+def test_what_no_run_has_claimed_gives_its_place_at_once(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_trials=2)
+    low, high = opened("low", project="vision", concurrency=2), opened("high", project="vision", priority=5, places=1)
+    assert len(hand_out(low)) == 2
+    assert waits(high)
+    clock.now += 31
+    assert waits(high)
+    (kept,) = hand_out(low)
+    work(high)
+    newest = low.state().trials[1 - kept.trial]
+    assert (newest.status, newest.failures, newest.preemptions) == (Status.QUEUED, 0, 0)
+
+
+def test_a_project_that_is_renamed_keeps_its_trials_and_its_quota_and_its_runs_stay_where_they_are(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "vision", max_trials=2)
+    before = opened("before", project="vision")
+    given = work(before)
+    rename_project(backend.catalog, "vision", "perception")
+    assert before.heartbeat(given) is Control.RUN
+    after, still = opened("after", project="perception"), opened("still", project="vision")
+    work(after)
+    assert waits(still) == waits(before) == "project perception has 2 trials running, and max_trials = 2"
+    pause_at_its_rung(before, given)
+    assert isinstance(still.next_work("w"), Assignment | Wait)
+    assert row_of(before).project == before.spec.project == "vision"
+    (line,) = list_projects(backend.catalog)
+    assert (line.name, line.former_names, line.searching) == ("perception", ["vision"], 3)
+
+
+def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_trials=2)
+    gone, going = opened("gone"), opened("going")
+    given = [work(going), work(going)]
+    assert waits(gone)
+    pause_at_its_rung(going, given[0])
+    assert waits(going)  # the place is for the other, which asked a moment ago
+    clock.now += 21
+    work(going)
+
+
+def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(backend: Backend, opened: Open, clock: Clock) -> None:
+    """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of a trial all the same."""
+    set_project(backend.catalog, "*", max_trials=4)
+    job, other = opened("a-job", places=4, max_trials=40, **ONE_EPOCH), opened("other", places=4, max_trials=40, **ONE_EPOCH)
+    running = work(other)
+    for _ in range(3):
+        complete(job, work(job, "alive"))
+        clock.now += 1
+    given = work(job, "alive")
+    for _ in range(2):
+        work(other)
+    assert row_of(job).places == 1
+    assert isinstance(job.next_work("another"), HeldBack)
+    assert isinstance(job.next_work("third"), HeldBack)
+    assert row_of(job).places == 3, "two more live, and ask"
+    complete(other, running)
+    assert waits(other), "the place is for one of them"
+    clock.now += 21  # both are gone, the first one goes on
+    complete(job, given)
+    work(job, "alive")
+    assert row_of(job).places == 1
+    work(other)
+
+
+def complete(scheduler: Scheduler, given: Assignment) -> None:
+    scheduler.reached(given, ReachedRung(given.granted, {"score": 0.0}, f"sha256:{given.trial}"), 1.0)

@@ -1,0 +1,216 @@
+"""Whose turn it is: quotas hold, shares come to be as the weights, nobody starves, and two projects never take a place in turn."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resources.tenancy import shares
+from resources.tenancy.shares import Fleet, Limits, Policy, Project, Sweep, has_turn, next_sweep, preempt, turns, why_not
+from tests.properties import examples
+
+A, B = Project("a"), Project("b")
+
+
+def fleet(*sweeps: Sweep, trials: int | None = None, gpus: int | None = None, projects: tuple[Project, ...] = (), **policy: Any) -> Fleet:
+    return Fleet(Limits(trials, gpus), {project.name: project for project in projects}, sweeps, Policy(**policy))
+
+
+def test_the_next_place_is_that_of_the_project_with_the_smallest_share_for_its_weight() -> None:
+    many, few = Sweep("m", "a", trials=3, wants=9), Sweep("f", "b", trials=2, wants=9)
+    assert next_sweep(fleet(many, few, trials=6)) == "f"
+    assert next_sweep(fleet(many, few, trials=6, projects=(Project("a", weight=2),))) == "m"
+
+
+def test_the_example_of_the_paper_gives_equal_dominant_shares() -> None:
+    """Ghodsi et al. 2011, section 4.1, with places for CPUs: 18 GPUs; a's tasks need 4 of them and b's 1."""
+    given = Counter(turns(fleet(Sweep("x", "a", wants=99, needs=4), Sweep("y", "b", wants=99, needs=1), trials=9, gpus=18)))
+    assert given == {"x": 3, "y": 6}  # dominant shares of 2/3 each: 12 of 18 GPUs, 6 of 9 places
+
+
+def test_within_a_project_the_higher_priority_comes_first_and_then_who_has_least() -> None:
+    low, high = Sweep("a1", "a", wants=2), Sweep("a2", "a", priority=1, trials=5, wants=2)
+    assert list(turns(fleet(low, high, trials=9))) == ["a2", "a2", "a1", "a1"]
+    assert list(turns(fleet(low, replace(high, priority=0), trials=9))) == ["a1", "a1", "a2", "a2"]
+
+
+def test_a_trial_that_fits_is_not_held_up_by_one_that_does_not() -> None:
+    large, small = Sweep("large", "a", wants=1, needs=8), Sweep("small", "b", trials=1, gpus=1, wants=1, needs=1)
+    assert next_sweep(fleet(large, small, gpus=8)) == "small"
+
+
+def test_what_a_large_trial_needs_is_kept_once_it_has_waited_long_and_who_needs_none_of_it_goes_on() -> None:
+    large = Sweep("large", "a", wants=1, needs=8, waited=120)
+    small, without = Sweep("small", "b", trials=1, gpus=1, wants=1, needs=1), Sweep("cpu", "b", wants=1)
+    assert list(turns(fleet(large, small, without, gpus=8))) == ["cpu"]
+    assert "kept" not in why_not(fleet(large, small, gpus=8), "large")
+    never = replace(large, needs=9)
+    assert list(turns(fleet(never, small, gpus=8))) == ["small"]  # it would be kept for ever
+    assert why_not(fleet(never, small, gpus=8), "large").startswith("its trials need 9 GPUs, and all projects together have max_gpus = 8")
+
+
+def test_a_sweep_that_waits_for_its_own_projects_quota_keeps_no_room_from_the_others() -> None:
+    full, more = Sweep("full", "a", trials=1, wants=1, waited=500), Sweep("more", "b", wants=10)
+    assert list(turns(fleet(full, more, trials=4, projects=(Project("a", quota=Limits(trials=1)),)))) == 3 * ["more"]
+    full, large = Sweep("full", "a", trials=1, gpus=1, wants=1, needs=1, waited=5000), Sweep("large", "b", wants=1, needs=4, waited=4000)
+    small = Sweep("small", "c", trials=5, gpus=5, wants=9, needs=1)
+    state = fleet(full, large, small, gpus=8, projects=(Project("a", quota=Limits(gpus=1)),))
+    assert list(turns(state)) == [], "the two that are free are kept for the large one"
+
+
+def test_without_limits_everybody_gets_what_they_ask_for() -> None:
+    assert Counter(turns(fleet(Sweep("x", "a", wants=3), Sweep("y", "a", wants=2, priority=5, needs=4)))) == {"x": 3, "y": 2}
+
+
+sweeps = st.builds(
+    Sweep,
+    id=st.just(""),
+    project=st.sampled_from("abcd"),
+    priority=st.integers(-2, 2),
+    trials=st.integers(0, 6),
+    wants=st.integers(0, 6),
+    needs=st.integers(0, 4),
+    waited=st.sampled_from([0.0, 31.0, 500.0]),
+)
+limits = st.builds(Limits, trials=st.none() | st.integers(0, 12), gpus=st.none() | st.integers(0, 16))
+projects = st.lists(
+    st.builds(Project, name=st.sampled_from("abc"), weight=st.floats(0.1, 10), quota=limits), unique_by=lambda one: one.name
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    found = [
+        replace(sweep, id=f"s{number}", gpus=sweep.trials * sweep.needs, smallest=sweep.needs if sweep.trials else 0)
+        for number, sweep in enumerate(draw(st.lists(sweeps, max_size=8)))
+    ]
+    return Fleet(draw(limits), {one.name: one for one in draw(projects)}, found)
+
+
+@settings(max_examples=examples(60))
+@given(fleets())
+def test_no_place_is_given_beyond_a_quota_and_none_that_fits_is_left_unless_it_is_kept_for_somebody(state: Fleet) -> None:
+    given = Counter(turns(state))
+    after = [replace(one, trials=one.trials + given[one.id], gpus=one.gpus + given[one.id] * one.needs) for one in state.sweeps]
+    for limit, among in [(state.capacity, after)] + [
+        (project.quota, [one for one in after if one.project == project.name]) for project in state.projects.values()
+    ]:
+        before = {one.id for one in among}
+        grew = any(given[name] for name in before)
+        grew_gpus = any(given[one.id] and one.needs for one in among)
+        trials, gpus = limit.left(sum(one.trials for one in among), sum(one.gpus for one in among))
+        assert not grew or trials >= 0
+        assert not grew_gpus or gpus >= 0
+    if all(one.waited < state.policy.reserve_after for one in state.sweeps):
+        still = Fleet(
+            state.capacity,
+            state.projects,
+            [replace(one, wants=old.wants - given[one.id]) for one, old in zip(after, state.sweeps, strict=True)],
+        )
+        assert next_sweep(still) is None
+    for one in state.sweeps:
+        assert has_turn(state, one.id) == (given[one.id] > 0)
+        assert given[one.id] <= one.wants
+
+
+def played(state: Fleet, steps: int, length: int = 3) -> Counter[str]:
+    """Who holds how many places over a while in which trials end in the order in which they began; time counts in their lengths."""
+    by_id, held = {one.id: one for one in state.sweeps}, Counter[str]()
+    running, waited = list[str](), dict.fromkeys(by_id, 0.0)
+    for _ in range(steps):
+        for ended in running[:length]:
+            running.remove(ended)
+        now = [
+            replace(one, trials=running.count(one.id), gpus=running.count(one.id) * one.needs, waited=waited[one.id])
+            for one in by_id.values()
+        ]
+        given = list(islice(turns(replace(state, sweeps=now)), 100))
+        running += given
+        waited = {name: 0.0 if name in given else seconds + 60 for name, seconds in waited.items()}
+        held.update(running)
+    return held
+
+
+@settings(max_examples=examples(10))
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=4))
+def test_over_time_the_shares_are_as_the_weights(weights: list[int]) -> None:
+    named = [Project(f"p{number}", weight) for number, weight in enumerate(weights)]
+    asking = [Sweep(f"s{number}", f"p{number}", wants=100) for number in range(len(weights))]
+    held = played(fleet(*asking, trials=60, projects=tuple(named)), 30, length=9)
+    for number, weight in enumerate(weights):
+        assert held[f"s{number}"] / held.total() == pytest.approx(weight / sum(weights), abs=0.04)
+
+
+@settings(max_examples=examples(20))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 8)), min_size=2, max_size=8), st.integers(1, 9))
+def test_nobody_starves_however_large_its_trials_are(asked: list[tuple[str, int]], weight: int) -> None:
+    """Of sweeps of one priority, as long as a trial can be run at all; beside those whose trials are small and never stop coming."""
+    asking = [Sweep(f"s{number}", project, wants=100, needs=needs) for number, (project, needs) in enumerate(asked)]
+    held = played(fleet(*asking, trials=6, gpus=8, projects=(Project("a", weight),)), 60)
+    assert {one.id for one in asking} == set(held)
+
+
+def test_a_more_important_sweep_takes_places_of_its_project_and_of_who_has_more_than_its_share() -> None:
+    low = Sweep("low", "a", trials=4)
+    high = Sweep("high", "a", priority=1, wants=2, waited=30)
+    assert preempt(fleet(low, high, trials=4), "high") == [("low", 1)]
+    assert preempt(fleet(low, replace(high, waited=29), trials=4), "high") == []
+    assert preempt(fleet(low, replace(high, priority=0), trials=4), "high") == []
+    assert preempt(fleet(replace(low, project="b"), replace(high, priority=0), trials=4), "high") == [("low", 1)]
+    assert preempt(fleet(replace(low, leaving=1), high, trials=4), "high") == []  # one is on its way already
+
+
+def test_no_more_than_so_many_trials_are_asked_back_at_once_and_none_in_vain() -> None:
+    low = Sweep("low", "a", trials=8, gpus=8, needs=1, smallest=1)
+    high = Sweep("high", "a", priority=1, wants=2, needs=4, waited=30)
+    assert preempt(fleet(low, high, gpus=8), "high") == [("low", 4)]
+    assert preempt(fleet(low, high, gpus=8, at_once=3), "high") == []
+    assert preempt(fleet(low, replace(high, needs=9), gpus=8), "high") == []
+    by_rung = replace(low, trials=3, gpus=8)  # the newest of them have 1, the oldest has 6
+    assert preempt(fleet(by_rung, replace(high, needs=2), gpus=8), "high") == [("low", 2)]
+    assert preempt(fleet(by_rung, high, gpus=8), "high") == [], "all but the last would end in vain"
+    other = Sweep("other", "b", trials=9)
+    quota = Project("a", quota=Limits(gpus=8))
+    assert preempt(fleet(replace(low, priority=1), other, high, gpus=99, projects=(quota,)), "high") == []  # it waits for its own quota
+
+
+@settings(max_examples=examples(60))
+@given(fleets())
+def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: Fleet) -> None:
+    by_id = {one.id: one for one in state.sweeps}
+    for one in state.sweeps:
+        taken = preempt(state, one.id)
+        assert sum(count for _, count in taken) <= state.policy.at_once
+        for name, count in taken:
+            victim = by_id[name]
+            assert count <= victim.trials
+            if victim.project == one.project:
+                assert victim.priority < one.priority
+                continue
+            lost = replace(victim, trials=victim.trials - count, gpus=victim.gpus - count * victim.needs, wants=9, waited=500.0)
+            rest = [lost if each.id == name else replace(each, wants=0, waited=0.0) for each in state.sweeps]
+            won = next(each for each in rest if each.id == one.id)
+            rest = [replace(won, trials=won.trials + 1, gpus=won.gpus + one.needs) if each.id == one.id else each for each in rest]
+            assert one.id not in dict(preempt(replace(state, sweeps=rest), name))
+
+
+def test_a_decision_among_a_thousand_sweeps_looks_at_each_of_them_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(needs: int, room: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return bool(room[0] >= 1 and (needs == 0 or room[1] >= needs))
+
+    monkeypatch.setattr(shares, "_fits", counted)
+    thousand = [Sweep(f"s{number:04d}", f"p{number % 50}", trials=number % 7, gpus=number % 7, wants=9, needs=1) for number in range(1000)]
+    busy = sum(one.trials for one in thousand)
+    assert next_sweep(fleet(*thousand, trials=busy + 64, gpus=busy + 64)) is not None
+    assert looks == 2  # whose turn it is fits
+    looks = 0
+    assert len(list(turns(fleet(*thousand, trials=busy + 64, gpus=busy + 64)))) == 64
+    assert looks < 2 * (64 + 1000) + 1

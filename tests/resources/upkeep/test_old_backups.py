@@ -1,0 +1,242 @@
+"""Of old backups nothing is left but what a newer one needs; a backup that is whole stays whole, whoever is killed or at work beside it."""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput, NotFound, Store, StoreError
+from halving.store.store import blob_name, digest_of
+from resources.backend import Backend
+from resources.upkeep import backup as backup_module
+from resources.upkeep import old_backups
+from resources.upkeep.backup import back_up
+from resources.upkeep.backup_files import (
+    CATALOG,
+    FILES,
+    MANIFEST,
+    BackupManifest,
+    backups_of,
+    digests_of,
+    file_of,
+    read_checked,
+    read_manifest,
+    write_backup,
+)
+from resources.upkeep.old_backups import Pruned, prune_backups
+
+DAY = 86_400.0
+
+
+class _Killed(BaseException):
+    """Nothing catches it, as nothing catches a kill."""
+
+
+@pytest.fixture(params=["folder", "s3"])
+def place(request: pytest.FixtureRequest, backend: Backend) -> Store:
+    if request.param == "folder":
+        return Store(f"{backend.store.root}-backups")
+    return Store(request.getfixturevalue("s3").root(secrets.token_hex(6)))
+
+
+def made(backend: Backend, place: Store, page: str) -> str:
+    """A backup of a store of which this file is all that changes."""
+    backend.store.replace("notes/page.html", page.encode())
+    return back_up(backend.store, backend.catalog, place).manifest.id
+
+
+def pruned(backend: Backend, place: Store, keep: int, days: float = 3) -> Pruned:
+    return prune_backups(place, backend.store.root, keep, now=time.time() + days * DAY)
+
+
+def has(place: Store, page: str) -> bool:
+    return place.has_blob(digest_of(page.encode()))
+
+
+def whole(place: Store) -> list[str]:
+    """The backups of a place, oldest first, each of which has all that it names."""
+    manifests = [read_manifest(place, backup) for backup in backups_of(place)]
+    for manifest in manifests:
+        read_checked(place, manifest, CATALOG, manifest.catalog)
+        assert all(place.get_blob(digest) for digest in digests_of(read_checked(place, manifest, FILES, manifest.files)))
+    return [manifest.id for manifest in sorted(manifests, key=lambda manifest: manifest.began)]
+
+
+def everything(place: Store) -> set[str]:
+    return {name for folder in ("backups", "artifacts") for name, _, _ in place.files(folder) if "/." not in name}
+
+
+def test_the_newest_stay_with_all_that_they_share_and_what_only_others_named_goes(backend: Backend, place: Store) -> None:
+    backend.store.put_blob(b"weights")
+    first, *others = [made(backend, place, page) for page in ("one", "two", "three")]
+    assert pruned(backend, place, 2) == Pruned([first], 1, 3)
+    assert whole(place) == others
+    assert (has(place, "one"), has(place, "two"), has(place, "weights")) == (False, True, True)
+    assert {name.split("/")[1] for name, _, _ in place.files("backups")} == {*others}
+    assert pruned(backend, place, 2) == Pruned([], 0, 0)
+
+
+def test_what_was_copied_within_two_days_goes_later(backend: Backend, place: Store) -> None:
+    first, second = [made(backend, place, page) for page in ("one", "two")]
+    assert prune_backups(place, backend.store.root, 1) == Pruned([first], 0, 0)
+    assert has(place, "one")
+    assert pruned(backend, place, 1) == Pruned([], 1, 3)
+    assert whole(place) == [second]
+
+
+def test_killed_anywhere_every_backup_that_is_left_is_whole_and_a_second_call_finishes(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(at: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def counted(act: Callable[..., Any]) -> Callable[..., Any]:
+            def counting(*arguments: Any, **named: Any) -> Any:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise _Killed
+                return act(*arguments, **named)
+
+            return counting
+
+        left = at
+        return counted
+
+    first = Store(f"{backend.store.root}-backups")
+    _, second = [made(backend, first, page) for page in ("one", "two")]
+    ends, at = set(), 0
+    while True:
+        assert first.folder
+        folder = Path(shutil.copytree(first.folder, f"{first.folder}-{at}"))
+        place = Store(folder)
+        with monkeypatch.context() as patched:
+            counted = killed(at)
+            for name in ("delete", "delete_below", "collect"):
+                patched.setattr(Store, name, counted(getattr(Store, name)))
+            try:
+                pruned(backend, place, 1)
+            except _Killed:
+                ends.add(len(whole(place)))
+            else:
+                break
+        for marker in folder.rglob(".claim-*"):
+            os.utime(marker, (0, 0))  # a killed process's counts for two minutes
+        pruned(backend, place, 1)
+        assert whole(place) == [second]
+        assert len(everything(place)) == 4 + 1, "its own four files and one content"
+        at += 1
+    assert ends == {2, 1}
+
+
+def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it_builds_goes(
+    backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.store.replace("notes/old.html", b"of the first")
+    first = made(backend, place, "one")
+    beside: list[str] = []
+
+    def publish(*arguments: Any) -> None:
+        if not beside:  # it is about to be whole, and names what no other one names any more
+            backend.store.delete("notes/old.html")
+            beside.append("")
+            beside[0] = made(backend, place, "three")
+            assert pruned(backend, place, 1, days=6).backups == [first]
+        write_backup(*arguments)
+
+    monkeypatch.setattr(backup_module, "write_backup", publish)
+    second = made(backend, place, "two")
+    assert whole(place) == [second, *beside]
+    assert has(place, "of the first")
+    assert has(place, "two")
+
+
+def test_what_a_killed_one_left_stays_for_a_week(backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any) -> None:
+        raise _Killed
+
+    monkeypatch.setattr(backup_module, "write_backup", killed)
+    with pytest.raises(_Killed):
+        made(backend, place, "killed")
+    monkeypatch.undo()
+    left = made(backend, place, "whole")
+    pruned(backend, place, 1, days=6)
+    assert has(place, "killed")
+    assert pruned(backend, place, 1, days=8) == Pruned([], 1, 6)
+    assert place.names("backups") == whole(place) == [left]
+
+
+def test_a_backup_that_took_as_long_as_a_killed_one_is_not_published(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, now, pack = Store(f"{backend.store.root}-backups"), time.time, backup_module.pack
+
+    def slowly(*arguments: Any) -> bytes:
+        monkeypatch.setattr(backup_module.time, "time", lambda: now() + 6.1 * DAY)
+        return pack(*arguments)
+
+    monkeypatch.setattr(backup_module, "pack", slowly)
+    with pytest.raises(StoreError, match="took longer than six days"):
+        made(backend, place, "one")
+    assert backups_of(place) == []
+
+
+def test_backups_of_other_stores_stay(backend: Backend) -> None:
+    place = Store(f"{backend.store.root}-backups")
+    other = made(backend, place, "one")
+    manifest = read_manifest(place, other)
+    place.replace(file_of(other, MANIFEST), b"")
+    place.delete(file_of(other, MANIFEST))
+    write_backup(place, replace(manifest, root="/data/other"))
+    mine = made(backend, place, "two")
+    assert pruned(backend, place, 1) == Pruned([], 0, 0)
+    assert whole(place) == [other, mine]
+
+
+def test_where_nobody_knows_what_must_stay_nothing_goes(backend: Backend) -> None:
+    place = Store(f"{backend.store.root}-backups")
+    with pytest.raises(InvalidInput, match="keep = 0 is not accepted: give how many backups to keep, 1 or more"):
+        prune_backups(place, backend.store.root, 0)
+    _, second = [made(backend, place, page) for page in ("one", "two")]
+    place.delete(file_of(second, FILES))
+    contents = {blob_name(digest_of(page)) for page in (b"one", b"two")}
+    with pytest.raises(NotFound, match=r"no backups/.*/files\.parquet"):
+        pruned(backend, place, 1)
+    assert contents <= everything(place)
+
+
+def test_a_backup_that_fails_keeps_nothing_old(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Store(f"{backend.store.root}-backups")
+    first = made(backend, place, "one")
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(backup_module, "write_backup", full)
+        with pytest.raises(StoreError, match="full"):
+            made(backend, place, "two")
+    assert {name.rpartition("/")[2] for name, _, _ in place.files("backups") if first not in name} == {CATALOG, FILES}
+    third = made(backend, place, "three")
+    assert pruned(backend, place, 1) == Pruned([first], 2, 6)
+    assert {name.split("/")[1] for name, _, _ in place.files("backups")} == {third}
+
+
+def test_another_store_may_delete_its_own_old_backups_at_the_same_time(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Store(f"{backend.store.root}-backups")
+    first, second, third = [made(backend, place, page) for page in ("one", "two", "three")]
+    manifest = read_manifest(place, second)
+    place.delete(file_of(second, MANIFEST))
+    write_backup(place, replace(manifest, root="another"))
+    read = old_backups.read_checked
+
+    def deleted(place: Store, manifest: BackupManifest, *given: str) -> bytes:
+        if manifest.id == second:
+            place.delete_below(f"backups/{second}")
+        return read(place, manifest, *given)
+
+    monkeypatch.setattr(old_backups, "read_checked", deleted)
+    assert pruned(backend, place, 1).backups == [first]
+    assert whole(place) == [third]

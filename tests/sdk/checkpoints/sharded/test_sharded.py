@@ -1,0 +1,247 @@
+"""Sharded checkpoints in one process: what is stored once, what comes back, and who keeps it."""
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from halving import CheckpointMismatch, InvalidInput, Store, StoreError, TrainedRun
+from halving.checkpoints.download import download
+from halving.checkpoints.restoring import restore, saved_state, saved_weights
+from halving.checkpoints.sharded.manifest import Chunk, Manifest, Place, SavedTensor
+from halving.checkpoints.sharded.save import Staging
+from halving.checkpoints.weights_digest import weights_digest
+from halving.data.dataset import Dataset
+from halving.distributed.ranks import ALONE
+from halving.maintenance.blob_collection import Marks, delete_unmarked, find_unmarked
+from halving.store.store import blob_name
+
+FOREVER = float("inf")
+
+
+def saved(store: Store, **state: Any) -> str:
+    save = Staging(store, ALONE).begin(state, lambda: FOREVER)
+    save.join()
+    if save.error is not None:
+        raise save.error
+    assert save.digest is not None
+    return save.digest
+
+
+def stored_bytes(store: Store) -> int:
+    return sum(size for _, size, _ in store.files("artifacts"))
+
+
+class Adapted(nn.Module):
+    """A frozen base, of large tensors and of small ones, with an adapter in each layer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.base = nn.ModuleList(nn.Linear(512, 512).requires_grad_(False) for _ in range(24))
+        torch.manual_seed(seed)
+        self.adapters = nn.ModuleList(nn.Linear(512, 4) for _ in range(24))
+
+
+def test_a_sweep_of_adapters_stores_its_base_once_its_small_tensors_too(store: Store) -> None:
+    adapters = 0
+    for trial in range(8):
+        model = Adapted(trial + 1)
+        optimizer = torch.optim.AdamW(model.adapters.parameters(), lr=0.1)
+        for _ in range(2):
+            sum(adapter(torch.randn(2, 512)).square().mean() for adapter in model.adapters).backward()
+            optimizer.step()
+            saved(store, model=model, optimizer=optimizer)
+            adapters += 3 * sum(parameter.nbytes for parameter in model.adapters.parameters())  # AdamW keeps two more
+    base = sum(parameter.nbytes for parameter in model.base.parameters())
+    assert stored_bytes(store) <= 1.05 * (base + adapters)
+
+
+def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_little_more_than_it_takes(store: Store) -> None:
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    optimizer, staging = torch.optim.AdamW(model.parameters()), Staging(store, ALONE)
+    staging.expect(model, optimizer)
+    for _ in range(2):  # it is prepared once
+        model(torch.ones(1, 256)).sum().backward()
+        optimizer.step()
+    assert staging._preparing is not None
+    staging._preparing.join()
+    prepared = staging._buffer
+    save = staging.begin({"model": model, "optimizer": optimizer}, lambda: FOREVER)
+    save.join()
+    assert prepared is not None
+    assert staging._buffer is prepared
+    assert prepared.nbytes < 1.1 * 3 * sum(parameter.nbytes for parameter in model.parameters())
+    fresh = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    restore(store, str(save.digest), {"model": fresh})
+    assert torch.equal(fresh[7].weight, model[7].weight)
+
+
+def test_equal_state_is_the_same_checkpoint_and_another_one_is_not(store: Store) -> None:
+    def digest(last: float) -> str:
+        torch.manual_seed(3)
+        random.seed(3)
+        np.random.seed(3)
+        return saved(store, model=nn.Linear(300, 300), last=last)
+
+    assert digest(1.0) == digest(1.0) != digest(2.0)
+
+
+def every_kind() -> dict[str, Any]:
+    tied = torch.randn(3, 200)
+    floats = {str(kind): torch.randn(5).to(kind) for kind in (torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn)}
+    return {
+        "floats": floats,
+        "others": [torch.tensor([True, False]), torch.tensor(7, dtype=torch.uint8), torch.randn(2, dtype=torch.complex64)],
+        "empty": (torch.empty(0, 3), torch.tensor(1.5)),
+        "views": torch.arange(200_000).reshape(400, 500).t(),
+        "tied": {"one": tied, "other": tied},
+        "array": np.arange(6, dtype=">f4").reshape(2, 3),
+        "plain": {1: [None, float("nan"), b"\x00\xff", (True, "ä")], "a.b": torch.ones(2), "a": {"b": torch.zeros(2)}},
+    }
+
+
+def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
+    """Of :func:`every_kind`, to the last bit."""
+    tied = state["tied"]["one"]
+    assert repr(restored["plain"][1]) == repr(state["plain"][1])
+    assert np.array_equal(restored["array"], state["array"])
+    for one, other in (
+        *zip(restored["floats"].values(), state["floats"].values(), strict=True),
+        *zip(restored["others"], state["others"], strict=True),
+        *zip(restored["empty"], state["empty"], strict=True),
+        (restored["views"], state["views"]),
+        (restored["tied"]["other"], tied),
+        (restored["plain"]["a.b"], torch.ones(2)),
+        (restored["plain"]["a"]["b"], torch.zeros(2)),
+    ):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert torch.equal(one.view(torch.uint8) if one.ndim else one, other.contiguous().view(torch.uint8) if one.ndim else other)
+
+
+def test_every_kind_of_tensor_and_value_comes_back_as_it_was(store: Store) -> None:
+    state = every_kind()
+    assert_same(saved_state(store, saved(store, **state)), state)
+
+
+def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_the_checkpoint_does(any_store: Store, tmp_path: Path) -> None:
+    """The bytes that it announces, and no more of the large tensor in memory than a piece."""
+    state = every_kind()
+    model = nn.BatchNorm1d(3)
+    digest = saved(any_store, **state, model=model, large=torch.arange(9_000_000))  # of 72 MB
+    drawn = torch.rand(3)
+    file, found = tmp_path / "checkpoint.pt", download(any_store, digest)
+    with file.open("wb") as written:
+        written.writelines(found.pieces)
+    assert found.is_assembled
+    assert file.stat().st_size == found.size
+
+    loaded = torch.load(file, weights_only=True)
+    assert torch.equal(loaded["large"], torch.arange(9_000_000))
+    assert loaded["tied"]["one"].data_ptr() == loaded["tied"]["other"].data_ptr()
+    assert loaded["model"]._metadata == model.state_dict()._metadata
+
+    again = any_store.put_blob(file)  # an ordinary checkpoint
+    fresh = nn.BatchNorm1d(3)
+    nn.init.ones_(fresh.bias)
+    assert_same(restore(any_store, again, {**dict.fromkeys(state), "model": fresh}), state)
+    assert torch.equal(fresh.bias, model.bias)
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_a_download_of_a_checkpoint_whose_part_is_torn_ends_before_a_byte_of_it(store: Store) -> None:
+    digest = saved(store, weight=torch.ones(200, 200))
+    (chunk,) = Manifest.parse(store.get_blob(digest)).tensors["weight"].chunks
+    path = Path(store.root, blob_name(chunk.place.blob))
+    path.write_bytes(bytes(path.stat().st_size))
+    found, given = download(store, digest), 0
+    with pytest.raises(StoreError, match="is damaged"):
+        given = sum(len(piece) for piece in found.pieces)
+    assert given < path.stat().st_size
+    path.unlink()
+    with pytest.raises(StoreError, match="is not complete, and cannot be read"):
+        list(download(store, digest).pieces)
+
+
+def test_a_trained_run_restores_what_it_asks_for_and_keeps_its_own_random_states(store: Store) -> None:
+    model = nn.BatchNorm1d(3)
+    digest = saved(store, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5), note="kept")
+    run = TrainedRun(store, params={}, dataset=Dataset(store, "d", "sha256:" + "0" * 64), checkpoint_digest=digest)
+    state = torch.get_rng_state()
+    fresh = nn.BatchNorm1d(3)
+    nn.init.ones_(fresh.bias)
+    torch.manual_seed(8)
+    state = torch.get_rng_state()
+    assert run.restore(model=fresh, note=None)["note"] == "kept"
+    assert torch.equal(fresh.bias, model.bias)
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(CheckpointMismatch, match=r"has no \['head'\]; it holds \['model', 'note', 'optimizer'\]"):
+        run.restore(head=None)
+
+
+def test_a_restored_process_draws_the_numbers_that_the_saved_one_would_have(store: Store) -> None:
+    digest = saved(store, model=nn.Linear(2, 2))
+    drawn = torch.rand(3), random.random(), np.random.rand()
+    restore(store, digest, {"model": nn.Linear(2, 2)})
+    assert torch.equal(torch.rand(3), drawn[0])
+    assert (random.random(), np.random.rand()) == drawn[1:]
+
+
+def test_the_weights_digest_is_that_of_the_same_state_in_one_process(store: Store) -> None:
+    model = nn.Linear(300, 300)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 300)).sum().backward()
+    optimizer.step()
+    state = {"model": model, "optimizer": optimizer, "note": "not of the weights", "mean": torch.ones(2)}
+    assert saved_weights(store, saved(store, **state)) == weights_digest(state)
+
+
+@pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(2, device="meta")], ids=["sparse", "meta"])
+def test_a_tensor_that_is_none_of_dense_numbers_is_refused_by_its_name(store: Store, tensor: torch.Tensor) -> None:
+    with pytest.raises(InvalidInput, match="'odd' is a tensor of class Tensor"):
+        saved(store, odd=tensor)
+
+
+def test_a_collection_keeps_the_parts_of_a_checkpoint_for_as_long_as_it(store: Store) -> None:
+    shared, old, new = torch.ones(40_000), torch.zeros(40_000), torch.full((40_000,), 2.0)
+    digests = [saved(store, shared=shared, own=own) for own in (old, new)]
+    both, one = ([bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept] for kept in (digests, digests[1:]))
+
+    def collected(kept: list[bytes]) -> int:
+        marks, before = Marks(), time.time() + 60
+        marks.keep(kept, sharded=True)
+        marks.keep_parts(store)
+        return sum(blob.bytes for blob in delete_unmarked(store, find_unmarked(store, marks, before), before))
+
+    assert collected(both) == 0
+    assert collected(one) > old.nbytes  # its own part has gone with it
+    assert not store.has_blob(digests[0])
+    assert torch.equal(saved_state(store, digests[1])["own"], new)
+    assert torch.equal(saved_state(store, digests[1])["shared"], shared)
+
+
+def test_a_manifest_comes_back_and_one_of_a_later_format_says_so() -> None:
+    place = Place("sha256:" + "a" * 64, 16, 24)
+    tensors = {"w": SavedTensor("float32", (2, 3), (Chunk((0, 0), (2, 3), place),))}
+    manifest = Manifest(2, {"w": {"__tensor__": "w"}}, (), tensors, (place, place))
+    assert Manifest.parse(manifest.to_bytes()) == manifest
+    with pytest.raises(StoreError, match="has format 2, and this version of halving reads format 1"):
+        Manifest.parse(manifest.to_bytes().replace(b'"halving_checkpoint":1', b'"halving_checkpoint":2'))
+    with pytest.raises(StoreError, match="cannot be read"):
+        Manifest.parse(b'{"halving_checkpoint":1')
+
+
+def test_a_manifest_that_lacks_a_part_of_a_tensor_is_refused_before_anything_is_changed(store: Store) -> None:
+    manifest = Manifest.parse(store.get_blob(saved(store, model=nn.Linear(300, 300))))
+    tensor = manifest.tensors["model.weight"]
+    half = SavedTensor(tensor.dtype, (600, 300), tensor.chunks)
+    digest = store.put_blob(
+        Manifest(1, manifest.tree, manifest.stateful, {**manifest.tensors, "model.weight": half}, manifest.rng).to_bytes()
+    )
+    with pytest.raises(StoreError, match=r"is not complete, and cannot be restored: model\.weight lacks 90000 of its elements"):
+        restore(store, digest, {"model": nn.Linear(300, 600)})

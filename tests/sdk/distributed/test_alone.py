@@ -1,0 +1,122 @@
+"""A training on one rank, without any process group."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import halving
+from halving.distributed.ranks import ALONE
+from halving.distributed.training import distribute
+from halving.errors import InvalidInput, OutOfMemory
+from tests.sdk.distributed.trainings import CPU, ROWS, Net, batch, loss, prepared
+
+
+def too_large(rows: int) -> Any:
+    """A loss for which memory is not enough from so many rows on."""
+
+    def limited(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        scores = model(x)
+        if len(x) >= rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return nn.functional.cross_entropy(scores, y)
+
+    return limited
+
+
+def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_and_gives_the_same() -> None:
+    _, _, whole = prepared(ALONE)
+    _, _, halved = prepared(ALONE, out_of_memory="halve")
+    expected = [whole.step(loss, *batch(step, ALONE)).item() for step in range(3)]
+    with pytest.warns(
+        UserWarning, match=f"rank 0 ran out of memory in step 1, with 1 micro-batches of {ROWS} rows: .* is made again with half"
+    ):
+        found = [halved.step(too_large(ROWS // 2 + 1), *batch(step, ALONE)).item() for step in range(3)]
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert halved.micro_batch == ROWS // 2
+    with pytest.raises(
+        OutOfMemory, match=r"rank 0 ran out of memory in step 4, with 2 micro-batches of 8 rows: .* It had been halved before"
+    ):
+        halved.step(too_large(2), *batch(3, ALONE))
+    _, _, resumed = prepared(ALONE, out_of_memory="halve")
+    resumed.load_state_dict(halved.state_dict())
+    with pytest.raises(OutOfMemory, match="in step 4, with 2 micro-batches of 8 rows"):
+        resumed.step(too_large(2), *batch(3, ALONE))
+
+
+def test_memory_that_is_not_enough_is_final_where_no_other_try_is_allowed() -> None:
+    _, _, training = prepared(ALONE)
+    with pytest.raises(OutOfMemory, match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*give a smaller micro_batch"):
+        training.step(too_large(1), *batch(0, ALONE))
+
+
+def test_checkpointed_blocks_are_computed_again_in_the_backward_pass() -> None:
+    model, _, training = prepared(ALONE, activation_checkpointing=True)
+    computed: list[nn.Module] = []
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    for norm in norms:
+        norm.register_forward_hook(lambda module, *_: computed.append(module))
+    training.step(loss, *batch(0, ALONE))
+    assert computed == [*norms, *reversed(norms)]
+
+
+def test_random_numbers_of_a_step_depend_on_the_step_alone_and_others_on_none() -> None:
+    _, _, training = prepared(ALONE, dropout=0.5)
+    torch.manual_seed(5)
+    first = training.step(loss, *batch(0, ALONE)).item()
+    drawn = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(drawn, torch.rand(3))
+    _, _, again = prepared(ALONE, dropout=0.5)
+    torch.manual_seed(6)
+    assert again.step(loss, *batch(0, ALONE)).item() == first
+
+
+def test_a_step_that_is_left_out_leaves_the_running_statistics_as_they_were() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+    training = distribute(ALONE, CPU, model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = [each.clone() for each in model.state_dict().values()]
+    with pytest.warns(UserWarning, match="step 1 was left out: the loss of rank 0 was NaN or infinite"):
+        training.step(lambda model, x, y: loss(model, x, y) * float("nan"), *batch(0, ALONE))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.state_dict().values(), strict=True))
+
+
+def test_fp16_finds_its_scale_without_being_taken_for_diverged() -> None:
+    _, _, training = prepared(ALONE, precision="fp16")
+    state = training.state_dict()
+    state["scaler"]["scale"] = 2.0**40
+    training.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for step in range(40):
+            training.step(loss, *batch(step, ALONE))
+    assert 1 < training.state_dict()["scaler"]["scale"] < 2.0**40
+
+
+def test_a_training_belongs_to_the_checkpoint(tmp_path: Path) -> None:
+    with halving.init("p", root=tmp_path, seed=1, system_metrics=None) as run:
+        model = Net(dropout=0.2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        training = run.distribute(model, optimizer)
+        run.restore(model=model, optimizer=optimizer, training=training)
+        training.step(loss, *batch(0, ALONE))
+        with pytest.raises(
+            InvalidInput, match=r"run.save\(model=…\) without what run.distribute\(\) returned is not accepted: add training="
+        ):
+            run.save(model=model)
+        with pytest.raises(InvalidInput, match=r"run.restore\(\) without what run.distribute\(\) returned"):
+            run.restore()
+        with pytest.raises(InvalidInput, match=r"a second run.distribute\(\) is not accepted"):
+            run.distribute(model, optimizer)
+        run.save(model=model, optimizer=optimizer, training=training)
+        expected = training.step(loss, *batch(1, ALONE)).item()
+        name = run.id
+    with halving.init("p", root=tmp_path, id=name, seed=1, system_metrics=None) as run:
+        model = Net(dropout=0.2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        training = run.distribute(model, optimizer)
+        run.restore(model=model, optimizer=optimizer, training=training)
+        assert (training.steps, training.step(loss, *batch(1, ALONE)).item()) == (1, expected)

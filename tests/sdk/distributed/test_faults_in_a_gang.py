@@ -1,0 +1,109 @@
+"""What becomes of a trial in several processes when one of them runs out of memory, or has a NaN."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from halving import Run, Store
+from halving.records.run_record import RunRecords
+from halving.trial.messages import Raised, Stopped
+from tests.sdk.distributed.trainings import Net, batch, loss
+from tests.sdk.trial_process.test_gang import Gang
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
+
+
+def train(run: Run) -> None:
+    """Three epochs of two steps; rank 1 has its trouble in the second, "raise" in the first attempt alone."""
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    training = run.distribute(model, optimizer, shard=run.params["shards"][run.attempt - 1], **run.params["options"])
+    run.restore(model=model, optimizer=optimizer, training=training)
+    notes = Path(run.store.root, f"steps.{run.rank}")
+    for epoch in run.epochs():
+        trouble = _TROUBLES[run.params["trouble"]] if run.rank == 1 and epoch >= 2 else loss
+        if run.params["trouble"] == "raise" and run.attempt > 1:
+            trouble = loss
+        for step in range(2 * epoch, 2 * epoch + 2):
+            value = training.step(trouble, *batch(step, run)).item()
+            with notes.open("a") as file:
+                file.write(f"{run.attempt} {epoch} {training.micro_batch} {value}\n")
+        run.report(score=value)
+        run.save(model=model, optimizer=optimizer, training=training)
+
+
+def _too_large(rows: int) -> Any:
+    def limited(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        if len(x) > rows:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return loss(model, x, y)
+
+    return limited
+
+
+_TROUBLES = {
+    "none": loss,
+    "more than 4 rows": _too_large(4),
+    "more than 2 rows": _too_large(2),
+    "raise": lambda model, x, y: 1 / 0,
+    "nan": lambda model, x, y: loss(model, x, y) * float("nan"),
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+def gang(store: Store, attempt: int, trouble: str, shards: Sequence[str] = ("ddp", "ddp"), **options: Any) -> Any:
+    given = {"trouble": trouble, "shards": list(shards), "options": options}
+    return Gang(store, f"{__name__}:train", attempt=attempt, **given).messages()[-1]
+
+
+def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_and_the_same_losses(store: Store, tmp_path: Path) -> None:
+    raised = gang(store, 1, "more than 4 rows", out_of_memory="halve")
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert "rank 1 ran out of memory in step 3, with 1 micro-batches of 8 rows" in raised.error
+    assert "The next attempt goes on with half the micro-batch" in raised.error
+    assert gang(store, 2, "more than 4 rows", out_of_memory="halve") == Stopped()
+    halved = [line.split() for line in Path(store.root, "steps.0").read_text().splitlines()]
+    assert [line[:3] for line in halved] == [["1", "1", "8"]] * 2 + [["2", "2", "4"]] * 2 + [["2", "3", "4"]] * 2
+    other = Store(str(tmp_path / "whole"))
+    assert gang(other, 1, "none") == Stopped()
+    whole = [float(line.split()[-1]) for line in Path(other.root, "steps.0").read_text().splitlines()]
+    assert [float(line[-1]) for line in halved] == pytest.approx(whole, abs=1e-6)
+
+
+def test_a_rank_that_runs_out_of_memory_again_ends_the_trial_and_is_named(store: Store) -> None:
+    assert not gang(store, 1, "more than 2 rows", out_of_memory="halve").final
+    raised = gang(store, 2, "more than 2 rows", out_of_memory="halve")
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert "OutOfMemory: rank 1 ran out of memory in step 3, with 2 micro-batches of 4 rows: the process had taken" in raised.error
+
+
+def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_before(store: Store) -> None:
+    raised = gang(store, 1, "nan", skips=1)
+    assert isinstance(raised, Raised)
+    assert raised.final
+    saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
+    assert saved is not None
+    assert saved.epoch == 1
+    assert "Diverged: the loss of rank 1 was NaN or infinite at step 4: 2 in a row, of which at most 1 are left out" in raised.error
+
+
+@pytest.mark.parametrize("shards", [("fsdp", "ddp"), ("ddp", "fsdp")])
+def test_a_training_goes_on_with_its_parameters_sharded_or_whole(store: Store, tmp_path: Path, shards: tuple[str, str]) -> None:
+    raised = gang(store, 1, "raise", shards, activation_checkpointing=True)
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert gang(store, 2, "raise", shards, activation_checkpointing=True) == Stopped()
+    other = Store(str(tmp_path / "whole"))
+    assert gang(other, 1, "none") == Stopped()
+    losses = [[float(line.split()[-1]) for line in Path(each.root, "steps.0").read_text().splitlines()] for each in (store, other)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)

@@ -1,0 +1,517 @@
+"""Why two runs differ: the factors by their records, and by reruns what each does to a metric."""
+
+import json
+import math
+import os
+import re
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import InvalidInput, Store, StoreError
+from halving.cli.main import main
+from halving.cli.output import console
+from halving.cli.why import _conclusion, _print_attribution, _tell_cost
+from halving.query.runs import RunAttempt, RunInfo, list_runs, read_run
+from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.rerun import attribution, kept_reruns
+from halving.rerun.attribution import Attribution, effect_of, kept_of, run_experiment
+from halving.rerun.experiment import ALL, Arm, Experiment, all_differences, experiment, last_value, with_factors
+from halving.rerun.factors import differences, environment_differences
+from halving.rerun.kept_reruns import KeptReruns
+from halving.rerun.plan import Plan, plan_of
+from halving.rerun.rerun import Options, RerunFailed
+from tests.sdk.records.test_provenance import git
+from tests.sdk.run.test_run import start
+from tests.waiting import wait_for
+
+SCRIPT = """
+import os, random, time
+from pathlib import Path
+import halving
+from offset import OFFSET
+
+if (left := Path("left.log")).exists():
+    OFFSET += 100
+left.touch()
+
+name, lr, seed = os.environ["TRAINED"].split()
+with halving.init("p", {"lr": float(lr)}, id=name, seed=int(seed), system_metrics=None) as run:
+    if run.seed == 2 and (gate := Path(os.environ["GATE"])).exists():
+        gate.rename(gate.with_name("reached"))
+        time.sleep(600)
+    run.log({"score": 10 * run.params["lr"] + OFFSET + random.gauss(0, 0.01)}, step=1)
+"""
+GPUS = ["NVIDIA A100, GPU-1, 550.54", "NVIDIA T4, GPU-2, 550.54"]
+pytestmark = pytest.mark.usefixtures("no_git_settings")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "offset.py").write_text("OFFSET = 0\n")
+    (folder / ".gitignore").write_text("*.log\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message=first")
+    return folder
+
+
+@pytest.fixture
+def two(checkout: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two runs that differ in a param (worth 1), in the code (worth 5) and in the seed."""
+    monkeypatch.setenv("GATE", str(checkout.parent / "gate"))
+    trained(checkout, store, "a", "0.1", "1")
+    (checkout / "offset.py").write_text("OFFSET = 5\n")
+    trained(checkout, store, "b", "0.2", "7")
+    return checkout
+
+
+def trained(checkout: Path, store: Store, *given: str) -> None:
+    environment = {**os.environ, "HALVING_ROOT": store.root, "PYTHONDONTWRITEBYTECODE": "1", "TRAINED": " ".join(given)}
+    subprocess.run([sys.executable, "train.py"], cwd=checkout, env=environment, check=True)
+    (checkout / "left.log").unlink()
+
+
+def why(store: Store, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
+    status = main(["why", "p/a", "p/b", "--root", store.root, "--json", *arguments])
+    said = capsys.readouterr()
+    return status, json.loads(said.out) if said.out else None, said.err
+
+
+Values = Callable[[tuple[str, ...], int], float]
+
+
+@pytest.fixture
+def as_trained(store: Store, monkeypatch: pytest.MonkeyPatch) -> Callable[[Values], None]:
+    """Let reruns be runs of the store that log a value by their factors and seed, without a process and a checkout each."""
+
+    def give(values: Values) -> None:
+        @contextmanager
+        def prepared(_: Store, plan: Plan, __: Options, ___: Any, tell: Callable[[str], None]) -> Iterator[Any]:
+            tell(f"differences from {plan.name}")
+            yield Path(), "", []
+
+        def train(_: Store, plan: Plan, *__: Any) -> RunInfo:
+            name = secrets.token_hex(6)
+            with start(store, run_id=name, seed=plan.seed) as run:
+                run.log({"score": values(plan.changed, plan.seed or 0)}, step=1)
+            return read_run(store, "p", name)
+
+        monkeypatch.setattr(attribution, "prepared", prepared)
+        monkeypatch.setattr(attribution, "train", train)
+
+    return give
+
+
+def recorded_in(store: Store, one: float, other: float) -> tuple[RunInfo, RunInfo]:
+    """Two runs that differ in a param and in the seed, with the last value of each."""
+    for name, value, lr in (("a", one, 0.1), ("b", other, 0.2)):
+        with start(store, run_id=name, params={"lr": lr}, seed=int(10 * lr)) as run:
+            run.log({"score": value}, step=1)
+    return read_run(store, "p", "a"), read_run(store, "p", "b")
+
+
+def asked(infos: tuple[RunInfo, RunInfo], *factors: str, seeds: int = 3, first: int = 0) -> Experiment:
+    groups = [(), *((factor,) for factor in factors), *([factors] if len(factors) > 1 else [])]
+    names = ["as it was", *factors, ALL]
+    plans = [replace(PLAN, changed=group) for group in groups]
+    arms = tuple(Arm(name, group, plan) for name, group, plan in zip(names, groups, plans, strict=False))
+    return Experiment("score", arms, tuple(range(first, first + seeds)), PLAN, {}, None)
+
+
+def _plan() -> Plan:
+    provenance = {"git": {"commit": "0" * 40}, "arguments": ["train.py"]}
+    record = {"parent": {}, "params": {}, "seed": 0, "ordinal": 1, "provenance": provenance}
+    attempt = RunAttempt(1, "finished", "2026-01-01T00:00:00+00:00", None, None, None, None, None, None, None)
+    return plan_of(RunInfo("p", "a", {}, {}, {}, 0, (attempt,), {}, True, record), None)
+
+
+PLAN = _plan()
+TRIAL = {
+    "objectives": [{"metric": "score", "summary": "end", "window": 1, "maximize": True}],
+    "max_epochs": 9,
+    "dataset_name": "digits",
+    "dataset_digest": "sha256:1",
+    "train_on": ["train"],
+    "deterministic": False,
+    "start_from": None,
+}
+OPTIONS = Options(repository=Path())
+
+
+def explained(store: Store, wanted: Experiment, infos: tuple[RunInfo, RunInfo], tell: Callable[[str], None] = print) -> Attribution:
+    """What the command does once it knows what to train."""
+    kept = KeptReruns(store, build=False)
+    values = last_value(store, infos[0], wanted.metric), last_value(store, infos[1], wanted.metric)
+    return run_experiment(store, wanted, values, OPTIONS, kept, kept_of(wanted, kept), tell)
+
+
+def test_shares_are_of_the_recorded_change_and_what_is_left_of_it_has_a_row_of_its_own(
+    store: Store, as_trained: Callable[[Values], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    infos = recorded_in(store, 0.0, 50.0)
+    as_trained(lambda changed, seed: 0.01 * seed + len(changed) * (1.0 + 0.1 * seed))
+    told: list[str] = []
+    found = explained(store, asked(infos, "params"), infos, told.append)
+    assert told.count("differences from p/a") == 2  # of each arm, once
+    (effect,) = found.effects
+    assert (effect.effect, found.change, found.unexplained) == (pytest.approx(1.1), 50.0, pytest.approx(48.9))
+    assert found.share(effect.effect) == pytest.approx(0.022)
+    _print_attribution(console(), found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"not explained 48\.9 .{1,3} 98%", said), said
+    _print_attribution(console(), replace(found, recorded=(0.0, -1e-12)))  # next to no change
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"params 1\.1 .* under -1000% .*not explained -1\.1 .{1,3} over 1000%", said), said
+    _print_attribution(console(), replace(found, recorded=(1.0, 1.0)))
+    assert "%" not in re.sub("(95|100) ?%", "", capsys.readouterr().out)
+
+
+def test_intervals_are_students_for_as_many_seeds_and_for_all_effects_together(store: Store, as_trained: Callable[[Values], None]) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    as_trained(lambda changed, seed: len(changed) * (seed - 1.0))
+    found = explained(store, asked(infos, "code", "params"), infos)
+    first = found.effects[0]
+    assert (first.effect, first.standard_error) == (0.0, pytest.approx(1 / math.sqrt(3)))
+    # t with 2 degrees of freedom at 1 - 0.05 / (2 * 3), by scipy.stats.t.ppf; two standard errors would be 1.15
+    assert found.interval(first) == (pytest.approx(-7.648804 / math.sqrt(3)), pytest.approx(7.648804 / math.sqrt(3)))
+
+
+def test_a_metric_that_is_not_finite_ends_the_first_arm_at_its_first_rerun_and_of_another_arm_is_its_error(
+    store: Store, as_trained: Callable[[Values], None]
+) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    as_trained(lambda *_: math.nan)
+    for _ in range(2):  # also where an earlier call has trained it
+        with pytest.raises(RerunFailed, match=r"score of the rerun p/.* \(seed 0\) is nan, and what is not finite has no difference"):
+            explained(store, asked(infos, "params"), infos)
+        assert len(list_runs(store)) == 3
+    as_trained(lambda changed, _: math.inf if changed == ("code",) else 1.0)
+    found = explained(store, asked(infos, "code", "params", first=5), infos)
+    assert [one.effect for one in found.effects] == [None, 0.0, 0.0]
+    assert "is inf" in str(found.effects[0].error)
+    assert _conclusion(found) == "no effect can be told from the noise of the seeds; not measured: code"
+    assert _conclusion(replace(found, effects=found.effects[:1])) == "nothing was measured: code"
+
+
+def test_by_ctrl_c_the_arms_that_have_ended_count_and_what_is_trained_is_not_trained_again(
+    store: Store, as_trained: Callable[[Values], None]
+) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    trained: list[tuple[tuple[str, ...], int]] = []
+
+    def until(last: int) -> Values:
+        def values(changed: tuple[str, ...], seed: int) -> float:
+            if len(trained) == last:
+                raise KeyboardInterrupt
+            trained.append((changed, seed))
+            return seed + len(changed)
+
+        return values
+
+    as_trained(until(7))  # A's three, three of the code's, and one of the params'
+    found = explained(store, asked(infos, "code", "params"), infos)
+    assert found.given_up
+    assert [(one.effect, one.error) for one in found.effects] == [
+        (1.0, None),
+        (None, "given up while it was trained"),
+        (None, "given up before it was trained"),
+    ]
+    as_trained(until(99))
+    found = explained(store, asked(infos, "code", "params", seeds=4), infos)  # more seeds than before
+    assert [one.effect for one in found.effects] == [1.0, 1.0, 2.0]
+    assert [(arm.name, arm.values) for arm in found.arms][:2] == [("as it was", (0, 1, 2, 3)), ("code", (1, 2, 3, 4))]
+    assert len(trained) == len(set(trained)) == 4 * 4
+    assert {run for arm in found.arms for run in arm.runs} < {one.run for one in list_runs(store)}
+    explained(store, asked(infos, "params", seeds=2), infos)  # fewer, and the arms of another comparison
+    assert len(trained) == 4 * 4
+
+
+def test_a_rerun_is_trained_again_where_anything_that_it_is_trained_by_is_another(
+    store: Store, as_trained: Callable[[Values], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    as_trained(lambda changed, seed: float(seed))
+    explained(store, wanted := asked(infos, "params"), infos)
+
+    def known(experiment: Experiment, *, build: bool = False) -> int:
+        return len(kept_of(experiment, KeptReruns(store, build=build)))
+
+    assert known(wanted) == 6
+    assert known(replace(wanted, metric="other")) == 6
+    assert known(wanted, build=True) == 0
+    for change in ({"commit": "1" * 40}, {"params": {"lr": 3}}, {"deterministic": True}):
+        own, arm = wanted.arms
+        assert known(replace(wanted, arms=(own, replace(arm, plan=replace(arm.plan, **change))))) == 3, change
+    here = kept_reruns.environment()
+    for about in ({"packages": {**here["packages"], "numpy": "0.9"}}, {"hardware": {**here["hardware"], "cpus": 999}}):
+        monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
+        assert known(wanted) == 0, about
+
+
+def test_with_env_a_kept_rerun_is_found_with_other_installed_packages_and_not_by_another_python(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info, here = recorded_in(store, 0.0, 1.0)[0], kept_reruns.environment()
+    KeptReruns(store, build=True).keep(PLAN, info, 1.0)
+    for about, known in (({"packages": {"numpy": "0.9"}}, True), ({"python": {**here["python"], "version": "3.11.999"}}, False)):
+        monkeypatch.setattr(kept_reruns, "environment", lambda about=about: {**here, **about})
+        assert (KeptReruns(store, build=True).read(PLAN) is not None) == known, about
+
+
+def test_of_two_calls_that_train_the_same_the_first_to_end_counts_for_both_and_a_damaged_file_is_named(store: Store) -> None:
+    infos, calls = recorded_in(store, 0.0, 1.0), [KeptReruns(store, build=False) for _ in range(2)]
+    gave = [call.keep(PLAN, info, 1.0) for call, info in zip(calls, infos, strict=True)]
+    assert gave[0] == gave[1] == calls[1].read(PLAN)
+    assert (gave[0].run, gave[0].values) == ("a", {"score": 0.0})
+    (file,) = Path(store.root).rglob("why-*.json")
+    file.write_text("{")
+    with pytest.raises(StoreError, match=rf"{file.name} is damaged"):
+        calls[0].read(PLAN)
+
+
+def test_of_packages_whose_files_no_record_sees_a_call_says_so_before_it_takes_reruns_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    origins = {"mine": "file:///home/ada/mine", "lib": "file:///home/ada/lib", "forked": "git+https://x/forked@a"}
+    monkeypatch.setattr(kept_reruns, "environment", lambda: {"packages_from": origins})
+    built_of = {"packages_from": {"mine": "checkout:sdk", "old": "file:///home/ada/old"}}
+    plan = replace(PLAN, environment=built_of)
+    other = replace(PLAN, environment={"packages_from": {"new": "file:///home/ada/new"}})
+    assert KeptReruns(store, build=True).not_seen([plan, other]) == ["old from file:///home/ada/old", "new from file:///home/ada/new"]
+    kept = KeptReruns(store, build=False)
+    assert kept.not_seen([plan]) == ["lib from file:///home/ada/lib"]  # and mine from the worktree
+    wanted = asked(recorded_in(store, 0.0, 1.0), "params", seeds=2)
+    _tell_cost(wanted, {}, kept.not_seen([plan]), build=False)
+    assert "note:" not in capsys.readouterr().err  # all are trained now
+    _tell_cost(wanted, {("params", 0): kept_reruns.KeptRerun("r", {}, 1.0)}, kept.not_seen([plan]), build=False)
+    assert "note: nothing says whether lib from file:///home/ada/lib is what it was then" in capsys.readouterr().err
+
+
+def test_an_arm_of_a_trial_has_the_others_data_settings_epochs_and_trainable_in_what_it_trains_and_in_its_record() -> None:
+    one = replace(PLAN, trial=TRIAL, trainable="m:old", parent={"trainable": "m:old", "snapshot": "1"}, epochs=3)
+    changed = {"deterministic": True, "start_from": {"digest": "sha256:9"}, "max_epochs": 27, "train_on": ["train", "extra"]}
+    other = replace(
+        PLAN,
+        trial={**TRIAL, **changed, "dataset_digest": "sha256:2"},
+        trainable="m:new",
+        parent={"trainable": "m:new", "snapshot": "2"},
+        epochs=9,
+        deterministic=True,
+    )
+    settings, data, epochs, code = (with_factors(one, other, [factor]) for factor in ("settings", "data", "epochs", "code"))
+    assert settings.deterministic
+    assert settings.trial == {**TRIAL, "deterministic": True, "start_from": {"digest": "sha256:9"}}
+    assert data.trial == {**TRIAL, "dataset_digest": "sha256:2", "train_on": ["train", "extra"]}
+    assert data.parent == {"trainable": "m:old", "snapshot": "2"}
+    assert (epochs.epochs, epochs.trial) == (9, {**TRIAL, "max_epochs": 27})
+    assert (code.trainable, code.parent["trainable"], code.trial) == ("m:new", "m:new", TRIAL)
+
+
+def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_script_its_data_is_left_out(store: Store) -> None:
+    info = recorded_in(store, 0.0, 1.0)[0]
+    one = replace(info, record={**info.record, "trial": TRIAL})
+    trial = {**TRIAL, "train_on": ["train", "extra"], "start_from": {"digest": "sha256:9"}, "dataset_digest": "sha256:2"}
+    other = replace(info, record={**info.record, "trial": trial})
+    plans = replace(PLAN, trial=TRIAL, epochs=3), replace(PLAN, trial=trial, epochs=9)
+    found = experiment((one, plans[0]), (other, plans[1]), "score", 2, build=False)
+    assert [arm.name for arm in found.arms] == ["as it was", "data", "epochs", "settings", ALL]
+    assert [arm.plan.epochs for arm in found.arms] == [3, 3, 9, 3, 9]
+    assert found.arms[-1].plan.trial == trial
+    on_other_data = replace(info, parent={"dataset": "x"}, record={**info.record, "parent": {"dataset": "x"}, "params": {"lr": 9}})
+    left_out = experiment((info, PLAN), (on_other_data, PLAN), "score", 2, build=False).left_out
+    assert left_out == {"data": "a script reads its data itself"}
+
+
+@pytest.mark.parametrize(
+    ("factor", "name", "change"),
+    [
+        ("arguments", "command", {"provenance": {"arguments": ["train.py", "--wide"]}}),
+        ("data", "train_on", {"trial": {**TRIAL, "train_on": ["train", "extra"]}}),
+        ("epochs", "max_epochs", {"trial": {**TRIAL, "max_epochs": 27}}),
+        ("settings", "start_from", {"trial": {**TRIAL, "start_from": {"digest": "sha256:9"}}}),
+        ("settings", "objectives", {"trial": {**TRIAL, "objectives": [{**TRIAL["objectives"][0], "maximize": False}]}}),
+        ("packages", "lib", {"provenance": {"packages": {"Lib": "1.0"}, "packages_from": {"Lib": "git+https://x/lib@bbb"}}}),
+        ("hardware", "GPUs", {"provenance": {"hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "1"}}}}),
+    ],
+)
+def test_every_part_of_a_record_that_may_change_a_metric_is_compared(store: Store, factor: str, name: str, change: dict[str, Any]) -> None:
+    info = recorded_in(store, 0.0, 1.0)[0]
+    provenance = {
+        "arguments": ["train.py"],
+        "packages": {"Lib": "1.0"},
+        "packages_from": {"Lib": "git+https://x/lib@aaa"},
+        "hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "0"}},
+    }
+    record = {**info.record, "provenance": provenance, **({"trial": TRIAL} if "trial" in change else {})}
+    changed = {**record, **change, "provenance": {**provenance, **change.get("provenance", {})}}
+    (found,) = differences(replace(info, record=record), replace(info, record=changed))
+    assert (found.factor, found.name) == (factor, name)
+
+
+def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:
+    infos = recorded_in(store, 0.0, 1.0)
+    found = all_differences(*infos, (3, 9))
+    assert list(found) == ["params", "epochs", "seed"]
+    assert str(found["epochs"][0]) == "epochs: trained for was 3, is 9"
+
+
+def test_packages_of_a_folder_outside_the_checkout_are_named_as_not_recorded() -> None:
+    packages = {"lib": "1", "sdk": "2", "halving": "3"}
+    origins = {"lib": "file:///home/ada/lib", "sdk": "checkout:sdk", "halving": "file:///home/ada/halving/sdk"}
+    (found,) = environment_differences({"packages": packages, "packages_from": origins}, {"packages": packages})
+    assert str(found) == "packages: lib was from file:///home/ada/lib, which is not recorded, is 1"
+
+
+@pytest.mark.slow
+def test_each_factor_explains_what_it_did_beside_the_noise_of_the_seeds_and_a_kill_loses_only_the_rerun_that_trained(
+    store: Store, two: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINED", "taken 0 0")  # from the request of the rerun
+    status, found, _ = why(store, capsys)
+    assert status == 0
+    assert list(found["differs"]) == ["code", "params", "seed"]
+    assert found["differs"]["params"] == [{"factor": "params", "name": "lr", "recorded": 0.1, "now": 0.2}]
+    assert found["attribution"] is None
+    gate, reached = two.parent / "gate", two.parent / "reached"
+    gate.touch()
+    how = ["--rerun", "--repeat", "2", "--yes", "--repository", str(two)]
+    command = [sys.executable, "-m", "halving.cli.main", "why", "p/a", "p/b", "--root", store.root, *how]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_for(reached.exists, 120, "the second rerun of the first arm trains")
+        process.kill()
+    status, found, said = why(store, capsys, *how)
+    assert status == 0, said
+    assert re.match(
+        r"8 reruns: 2 seeds each of: .*\nseed differs and is not changed: .*\ntrained by an earlier call, and not again: 1\n", said
+    )
+    assert "\n7 to train: about " in said
+    assert said.count("training p/a again") == 7
+    effects = {one["name"]: one for one in found["attribution"]["effects"]}
+    assert list(effects) == ["code", "params", "all together"]
+    change = found["attribution"]["recorded"][1] - found["attribution"]["recorded"][0]
+    for name, worth in (("code", 5.0), ("params", 1.0), ("all together", 6.0)):
+        # The noise is the same with the same seed, so it drops out of the paired difference.
+        assert effects[name]["effect"] == pytest.approx(worth)
+        assert effects[name]["standard_error"] == pytest.approx(0, abs=1e-9)
+        assert effects[name]["share"] == pytest.approx(worth / change)
+        assert effects[name]["interval"] == [pytest.approx(worth), pytest.approx(worth)]
+        assert effects[name]["beyond_noise"]
+    assert found["attribution"]["unexplained"]["effect"] == pytest.approx(change - 6)
+    assert 0 < found["attribution"]["noise"] < 0.1
+    assert list(found["attribution"]["left_out"]) == ["seed"]
+    assert {tuple(info.parent.get("changed", ())) for info in list_runs(store)} == {(), ("code",), ("params",), ("code", "params")}
+
+
+def test_what_cannot_be_explained_by_reruns_is_refused_before_anything_is_trained(store: Store) -> None:
+    (info, _), plan = recorded_in(store, 0.0, 1.0), replace(PLAN, environment={"python": {"version": "3.11.4"}})
+    one = replace(info, record={**info.record, "provenance": plan.environment}), plan
+
+    def with_record(**changes: Any) -> tuple[RunInfo, Plan]:
+        changed = replace(one[0], record={**one[0].record, **changes})
+        return changed, replace(plan, environment=changed.record["provenance"])
+
+    with pytest.raises(InvalidInput, match=r"no factor in which the two runs differ can be changed here \(seed: what seeds do"):
+        experiment(one, with_record(seed=2), "score", 2, build=False)
+    with pytest.raises(InvalidInput, match="cannot be compared by reruns: one is a trial, the other a script's run"):
+        experiment(one, (info, replace(plan, trial=TRIAL)), "score", 2, build=False)
+    older = with_record(provenance={**plan.environment, "packages": {"numpy": "0.9"}})
+    with pytest.raises(InvalidInput, match="packages: only with --env"):
+        experiment(one, older, "score", 2, build=False)
+    assert [arm.name for arm in experiment(one, older, "score", 2, build=True).arms] == ["as it was", "packages"]
+    with pytest.raises(InvalidInput, match=r"python: both are Python 3\.11, and which patch release"):
+        experiment(one, with_record(provenance={"python": {"version": "3.11.9"}}), "score", 2, build=True)
+
+
+@pytest.fixture
+def recorded(store: Store, checkout: Path) -> Callable[..., None]:
+    """Record a run of the checkout's script, without the script."""
+    here = {"folder": ".", "commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+
+    def record(name: str, *, status: str = "finished", code: dict[str, Any] | None = None, **values: float) -> None:
+        captured = {"git": {**here, **(code or {})}, "arguments": ["train.py", name]}
+        run = start(store, run_id=name, seed=1, captured=captured, recorded={"ordinal": 1})
+        run.log(values, step=1)
+        run.finish(status)
+
+    return record
+
+
+def test_whatever_stands_against_reruns_is_one_message_before_anything_is_asked_or_trained(
+    store: Store, checkout: Path, recorded: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded("a", score=1.0)
+    recorded("b", score=2.0, status="stopped")
+    recorded("nan", score=math.nan)
+    recorded("failed", score=1.0, status="failed")
+    recorded("two", score=1.0, loss=0.5)
+    recorded("both", score=1.0, loss=0.5)
+    recorded("gone", score=1.0, code={"commit": "1" * 40})
+    recorded("patched", score=1.0, code={"patch": f"sha256:{'2' * 64}"})
+    running = start(store, run_id="running", captured={"git": {"commit": "0" * 40}}, recorded={"ordinal": 1})
+    running.log({"score": 1.0}, step=1)
+    running.flush()
+
+    def said(one: str, other: str, *arguments: str) -> str:
+        command = ["why", f"p/{one}", f"p/{other}", "--root", store.root, "--rerun", "--repository", str(checkout), *arguments]
+        assert main(command) == 1
+        return capsys.readouterr().err
+
+    before = sorted(str(path) for path in Path(store.root).rglob("*.json"))
+    for one, other, arguments, message in [
+        ("a", "b", ["--repeat", "0", "--yes"], "repeat = 0 is not accepted: give 2 or more"),
+        ("a", "b", ["--repeat", "1", "--yes"], "repeat = 1 is not accepted: give 2 or more; one rerun has no standard error"),
+        ("a", "a", ["--yes"], "give two different runs"),
+        ("a", "z", ["--yes"], "no run 'p/z'"),
+        ("a", "b", ["--yes", "--metric", "f1"], "metric 'f1' is not accepted: p/a has score"),
+        ("two", "a", ["--yes", "--metric", "loss"], "metric 'loss' is not accepted: p/a has score"),
+        ("two", "both", ["--yes"], "--rerun needs --metric: both runs have loss, score"),
+        ("nan", "a", ["--yes"], "metric 'score' is not accepted: p/nan ended with nan, and so would its reruns"),
+        ("failed", "a", ["--yes"], "p/failed failed, and would fail again: give a run that came to its end as the first"),
+        ("a", "running", ["--yes"], "run p/running is training now: wait for its end"),
+        ("a", "gone", ["--yes"], f"the commit {'1' * 40} of run p/gone is not in the repository"),
+        ("a", "patched", ["--yes"], f"the changes that run p/patched had over its commit are gone: no blob sha256:{'2' * 64}"),
+        ("a", "b", [], "6 reruns: 3 seeds each of: as it was, arguments\n"),
+        ("a", "b", [], "--rerun trains, and there is no terminal to ask at: give --yes"),
+    ]:
+        assert message in said(one, other, *arguments), message
+    assert "note: p/b ended as stopped: its last score need not be" in said("a", "b")
+    assert "note: score of p/nan is nan: the change has no size, and an arm that ends so as well is its cause" in said("a", "nan")
+    assert sorted(str(path) for path in Path(store.root).rglob("*.json")) == before
+    running.finish()
+
+
+def test_of_a_trial_counts_what_it_reported_with_its_newest_checkpoint_to_which_it_is_trained_again(store: Store) -> None:
+    with start(store, recorded={"trial": TRIAL}) as run:
+        run.log({"score": 1.0, "other": 5.0}, step=1)
+        run.log({"score": math.nan}, step=2)
+    RunRecords(store, "p", "r").add_checkpoint(SavedCheckpoint(1, 1, f"sha256:{'1' * 64}", {"score": 1.0}))
+    info = read_run(store, "p", "r")
+    assert (last_value(store, info, "score"), last_value(store, info, "other")) == (1.0, 5.0)
+
+
+def test_the_standard_error_is_that_of_the_paired_differences() -> None:
+    effect = effect_of(Arm("params", ("params",), PLAN), [1.0, 2.0, 3.0], [2.0, 4.0, 6.0])
+    assert (effect.effect, effect.standard_error) == (2.0, pytest.approx(1 / math.sqrt(3)))
+
+
+def test_another_gpu_of_the_same_kind_and_another_host_are_the_same_hardware(store: Store) -> None:
+    info = recorded_in(store, 0.0, 1.0)[0]
+
+    def on(gpu: str, host: str) -> Any:
+        return replace(info, record={**info.record, "provenance": {"hardware": {"cpus": 2, "gpus": [gpu], "host": host}}})
+
+    one = on("NVIDIA A100, GPU-1, 550.54", "here")
+    assert differences(one, on("NVIDIA A100, GPU-2, 550.54", "there")) == []
+    (driver,) = differences(one, on("NVIDIA A100, GPU-1, 560.1", "here"))
+    assert str(driver) == "hardware: GPUs was NVIDIA A100, driver 550.54, is NVIDIA A100, driver 560.1"

@@ -1,0 +1,61 @@
+"""``deterministic=True``: the same seed gives the same numbers, here, in workers and in another process; and the record says so."""
+
+import json
+
+import pytest
+
+from halving import Store
+from tests.sdk.conftest import Script
+
+TRAINING = """
+import json, os, random, sys
+import halving
+run = halving.init("p", id=sys.argv[1], seed=int(sys.argv[2]), deterministic=True, system_metrics=None)
+import numpy, torch
+from torch.utils.data import DataLoader, Dataset
+class Drawn(Dataset):
+    def __len__(self): return 8
+    def __getitem__(self, row): return [random.random(), float(numpy.random.rand()), torch.rand(1).item()]
+if __name__ == "__main__":
+    drawn = [batch.tolist() for batch in DataLoader(Drawn(), batch_size=None, num_workers=2, shuffle=True, collate_fn=torch.tensor)]
+    print(json.dumps([random.random(), float(numpy.random.rand()), torch.rand(1).item(), drawn]))
+    print(json.dumps([torch.are_deterministic_algorithms_enabled(), os.environ["CUBLAS_WORKSPACE_CONFIG"]]))
+    run.finish()
+    with halving.init("p", id=sys.argv[1] + "-another", seed=int(sys.argv[2]) + 1, deterministic=True, system_metrics=None):
+        drawn = [batch.tolist() for batch in DataLoader(Drawn(), batch_size=None, num_workers=2, shuffle=True, collate_fn=torch.tensor)]
+        print(json.dumps([random.random(), float(numpy.random.rand()), torch.rand(1).item(), drawn]))
+"""
+
+
+@pytest.mark.slow
+def test_the_same_seed_draws_the_same_in_every_library_and_worker_although_they_are_imported_later(script: Script, store: Store) -> None:
+    one, other = (script(TRAINING, name, "3") for name in ("a", "b"))
+    assert one.returncode == 0, one.stderr
+    numbers, settings, of_another_seed = one.stdout.splitlines()
+    assert other.stdout.splitlines() == [numbers, settings, of_another_seed]
+    assert numbers != of_another_seed
+    assert json.loads(settings) == [True, ":4096:8"]
+    record = json.loads(store.read("runs/project=p/a/record.json"))
+    assert record["determinism"]["deterministic"] is True
+    assert record["determinism"]["torch.deterministic_algorithms"] is True
+    assert "PYTHONHASHSEED" in record["determinism"]
+
+
+@pytest.mark.slow
+def test_it_works_without_torch_and_seeds_by_0_where_no_seed_is_given(script: Script, store: Store) -> None:
+    source = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import halving, random
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = classmethod(lambda _, name, *rest: None if name == "torch" else find(name, *rest))
+del sys.modules["torch"]
+with halving.init("p", id=sys.argv[1], deterministic=True, system_metrics=None) as run:
+    print(run.seed, random.random(), "torch" in sys.modules)
+"""
+    one, other = script(source, "a"), script(source, "b")
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == other.stdout
+    assert one.stdout.startswith("0 ")
+    assert one.stdout.endswith("False\n")

@@ -1,0 +1,258 @@
+"""A trial in several processes: its ranks take every decision together, and end together, whatever becomes of one of them."""
+
+import json
+import math
+import os
+import secrets
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from halving import Run, Store
+from halving.checkpoints.restoring import saved_state
+from halving.records.run_record import RunRecords
+from halving.trial.messages import Granted, Message, Raised, ReachedRung, Stopped
+from halving.trial_process.gang import run_gang
+from tests.gangs import SERVER, start
+from tests.s3 import S3, Gate
+from tests.sdk.trial_process.test_main import context, status
+from tests.waiting import wait_for
+
+_STEPS = 4  # of an epoch
+
+
+def train(run: Run) -> None:
+    """Four steps an epoch; each rank notes every step that it trains, and what came of each epoch."""
+    notes = Path(run.store.root, f"notes.{run.rank}")
+    state = run.restore(step=0)
+    step, trouble = state["step"], run.params.get("trouble")
+    for epoch in run.epochs():
+        while step < _STEPS:
+            step += 1
+            with notes.open("a") as file:
+                file.write(f"step {epoch} {step} {os.getpid()}\n")
+            if trouble and run.attempt == 1 and (epoch, step) == (2, 2) and run.rank in run.params["ranks"]:
+                records = RunRecords(run.store, run.project, run.id)
+                wait_for(records.latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile")
+                _TROUBLES[trouble](run)
+            if run.stopping:
+                run.save(step=step)
+        step = 0
+        run.report(score=float(epoch if run.rank == 0 else math.pi))
+        run.save(step=step)
+        with notes.open("a") as file:
+            file.write(f"epoch {epoch} {run.reported['score']}\n")
+
+
+def leave_early(run: Run) -> None:
+    """Breaks out of the loop, on every rank, in the second epoch."""
+    for epoch in run.epochs():
+        run.report(score=float(epoch))
+        run.save(epoch=epoch)
+        if epoch == 2:
+            break
+
+
+def train_weights(run: Run) -> None:
+    """Saves a model of which each rank writes a part. Before the second and the third epoch's save it waits for the test."""
+    import torch
+
+    torch.manual_seed(1)
+    model = torch.nn.Linear(200, 200)
+    run.restore(model=model)
+    signs = Path(run.params["signs"])
+    for epoch in run.epochs():
+        if epoch > 1:
+            (signs / f"{epoch}.{run.rank}").touch()
+            while not (signs / f"{epoch}.go").exists():
+                time.sleep(0.02)
+        with torch.no_grad():
+            model.weight += 1
+        run.report(score=float(epoch))
+        run.save(model=model)
+
+
+def _raise(run: Run) -> None:
+    raise ValueError(f"too much for {run.rank}")
+
+
+_TROUBLES: dict[str, Any] = {
+    "raise": _raise,
+    "diverge": lambda run: run.report(score=math.nan),
+    "report": lambda run: run.report(score=1.0),
+    "kill": lambda run: os.kill(os.getpid(), signal.SIGKILL),
+    "terminate": lambda run: os.kill(os.getpid(), signal.SIGTERM),
+    "kill the agent": lambda run: os.kill(os.getppid(), signal.SIGKILL),
+    "wait": lambda run: time.sleep(3600),
+    "exit": lambda run: os._exit(0),
+}
+
+
+class Gang:
+    """A gang of two ranks, and the platform's end of its channel."""
+
+    def __init__(self, store: Store, trainable: str = "train", *, attempt: int = 1, **params: Any) -> None:
+        self._ours, theirs = SERVER.Pipe()
+        trainable = trainable if ":" in trainable else f"{__name__}:{trainable}"
+        self.process = start(run_gang, context(store, attempt, **params), trainable, 3, theirs, 1, 2)
+        theirs.close()
+
+    def messages(self, *budgets: int) -> list[Message]:
+        """All that it says, while it is granted these budgets, one after another, and then no more."""
+        heard, left = [], list(budgets)
+        while True:
+            try:
+                message = self._ours.recv()
+            except (EOFError, ConnectionResetError):
+                self.process.join()
+                return heard
+            heard.append(message)
+            if isinstance(message, ReachedRung):
+                self._ours.send(Granted(left.pop(0) if left else message.epoch, complete=not left))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(str(tmp_path))
+
+
+def notes(store: Store, rank: int, kind: str) -> list[str]:
+    lines = Path(store.root, f"notes.{rank}").read_text().splitlines()
+    return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(kind)]
+
+
+def steps(store: Store, rank: int) -> list[tuple[int, int]]:
+    """``(epoch, step)`` of each step that a rank has trained, in their order."""
+    return [(int(epoch), int(step)) for epoch, step, _ in map(str.split, notes(store, rank, "step"))]
+
+
+@pytest.mark.slow
+def test_all_ranks_train_what_rank_0_is_granted_and_take_its_reports(store: Store) -> None:
+    first, second, end = Gang(store).messages(5)
+    assert isinstance(first, ReachedRung)
+    assert isinstance(second, ReachedRung)
+    assert ((first.epoch, first.values), (second.epoch, second.values)) == ((3, {"score": 3.0}), (5, {"score": 5.0}))
+    assert end == Stopped()
+    assert notes(store, 0, "epoch") == notes(store, 1, "epoch") == [f"{epoch} {float(epoch)}" for epoch in range(1, 6)]
+    ended = json.loads(store.read("runs/project=p/s.0001/end-0001.json"))
+    assert (ended["status"], ended["epoch"], ended["summary"]["score"]) == ("finished", 5, 5.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("trouble", "said"), [("raise", "ValueError: too much for {rank}"), ("kill", "rank {rank} of 2 was killed by SIGKILL")]
+)
+def test_a_rank_that_ends_wrongly_ends_all_and_the_next_attempt_goes_on(store: Store, trouble: str, said: str, rank: int) -> None:
+    *_, raised = Gang(store, trouble=trouble, ranks=[rank]).messages()
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert said.format(rank=rank) in raised.error
+    assert raised.error.startswith(("Traceback", "rank 0 of")) if rank == 0 else raised.error.startswith("rank 1")
+    assert Gang(store, attempt=2, trouble=trouble, ranks=[rank]).messages()[-1] == Stopped()
+    trained = steps(store, 0)
+    assert trained.count((1, 1)) == 1  # the first epoch was saved
+    assert trained[-_STEPS:] == [(3, step) for step in range(1, _STEPS + 1)]
+
+
+@pytest.mark.slow
+def test_what_rank_0_is_told_is_raised_on_all_ranks_and_said_once(store: Store) -> None:
+    (raised,) = Gang(store, trouble="diverge", ranks=[0, 1]).messages()
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert raised.error.startswith("Traceback")  # rank 0's own
+    assert "objective 'score'" in raised.error
+
+
+@pytest.mark.slow
+def test_ranks_that_call_different_things_are_told_so(store: Store) -> None:
+    (raised,) = Gang(store, trouble="report", ranks=[1]).messages()
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert "rank 1 has called run.report() where rank 0 has called" in raised.error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(store: Store, rank: int) -> None:
+    first = Gang(store, trouble="terminate", ranks=[rank])
+    assert first.messages() == []
+    assert first.process.exitcode == 128 + signal.SIGTERM
+    assert status(store) == "terminated"
+    assert steps(store, 0) == steps(store, 1)
+    assert Gang(store, attempt=2, trouble="terminate", ranks=[rank]).messages()[-1] == Stopped()
+    assert steps(store, 0) == steps(store, 1) == [(epoch, step) for epoch in range(1, 4) for step in range(1, _STEPS + 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["kill the agent", "wait"])
+def test_no_rank_outlives_its_agent_or_its_worker(store: Store, trouble: str) -> None:
+    worker = start(_work, store.root, trouble)
+    while trouble == "wait" and not Path(store.root, "notes.1").exists():
+        worker.join(0.05)
+    if trouble == "wait":
+        while (2, 2) not in steps(store, 1):
+            worker.join(0.05)
+        worker.kill()
+    worker.join()
+    pids = {int(line.split()[-1]) for rank in (0, 1) for line in notes(store, rank, "step")}
+    assert len(pids) == 2
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
+    assert not alive
+
+
+def _work(root: str, trouble: str) -> None:
+    Gang(Store(root), trouble=trouble, ranks=[1]).messages()
+
+
+@pytest.mark.slow
+def test_an_epoch_in_which_all_ranks_leave_the_loop_counts(store: Store) -> None:
+    (returned,) = Gang(store, "leave_early").messages()
+    assert getattr(returned, "epoch", None) == 2
+    saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
+    assert saved is not None
+    assert saved.epoch == 2
+    assert json.loads(store.read("runs/project=p/s.0001/end-0001.json"))["epoch"] == 2
+
+
+@pytest.mark.slow
+def test_a_gang_whose_ranks_leave_without_a_word_has_crashed(store: Store) -> None:
+    (raised,) = Gang(store, trouble="exit", ranks=[0, 1]).messages()
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert "ended with exit code 0 and without a message" in raised.error
+
+
+@pytest.mark.slow
+def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    gate = Gate(("127.0.0.1", s3.port))
+    store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+    gang = Gang(store, "train_weights", signs=str(tmp_path))
+
+    def meet(epoch: int) -> None:
+        while not all((tmp_path / f"{epoch}.{rank}").exists() for rank in (0, 1)):
+            assert gang.process.is_alive()
+            time.sleep(0.02)
+
+    meet(2)
+    gate.shut()
+    (tmp_path / "2.go").touch()
+    meet(3)
+    gate.open()  # what is shut swallows nothing
+    gate.swallow()
+    before = gate.connections
+    (tmp_path / "3.go").touch()
+    while gate.connections == before:
+        assert gang.process.is_alive()
+        time.sleep(0.02)
+    gate.open()
+    assert [type(message) for message in gang.messages()] == [ReachedRung, Stopped]
+    saved = RunRecords(store, "p", "s.0001").checkpoints()
+    assert [one.epoch for one in saved] == [1, 3]
+    weights = [saved_state(store, one.digest)["model"]["weight"] for one in saved]
+    assert float((weights[1] - weights[0] - 2).abs().max()) < 1e-5
