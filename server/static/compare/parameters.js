@@ -85,7 +85,7 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
       <${Problem} text=${trouble(watched)} />
       <div class="tab-bar">
         <label>Colour by <${Choice} value=${objective} names=${[...metrics, ...all]} set=${(/** @type {string} */ name) => setQuery({ color: name })} /></label>
-        <${Axes} names=${[...all, ...metrics]} chosen=${drawn} />
+        ${watched.data.value && html`<${Axes} names=${[...all, ...metrics]} chosen=${drawn} />`}
         <span class="muted">${watched.data.value ? told(runs, watched.data.value.total, objective) : ""}${
           params.length < all.length ? `; of ${all.length} params the ${params.length} that most runs have: choose others under Axes` : ""
         }</span>
