@@ -160,7 +160,7 @@ def run_judge(arguments: argparse.Namespace) -> int:
         data = as_dict(session, row)
 
     def show(console: "Console") -> None:
-        rows = [[gate["name"], "passed" if gate["passed"] else "did not pass", gate["reason"]] for gate in data["gates"]]
+        rows = [[gate["name"], gate["outcome"], gate["reason"]] for gate in data["gates"]]
         print_table(console, ("gate", "verdict", "why"), rows, first=True)
         console.print(f"Report: {report.path}", highlight=False)
 

@@ -21,7 +21,8 @@ def run_leaderboard(arguments: argparse.Namespace) -> int:
 
     JSON: the fields of :class:`resources.analysis.summary.SweepSummary` (``sweep``, ``status``, ``objective``, ``standings``, ``rungs``,
     ``failed``, ``epochs_trained``, ``audit_epochs``, ``gpu_seconds_saved``…), and ``saved``, ``final_scores`` (what the report says of
-    the final training), ``test_metrics``, ``promoted``, ``report``.
+    the final training), ``test_metrics``, ``gates`` (their verdicts: ``name``, ``outcome``, ``reason``, ``figure``, ``needed``…),
+    ``promoted``, ``report``.
     """
     from resources.registry.leaderboard import leaderboard_of
 
@@ -87,11 +88,11 @@ def print_leaderboard(console: "Console", backend: "Backend", sweep: str, rows: 
 def _print_final(console: "Console", backend: "Backend", summary: "SweepSummary") -> None:
     """Print the trainings of the winner's params, if the spec asks for any, and what the report says of them."""
     from resources.evaluation.page import number
-    from resources.registry.leaderboard import final_scores_of, outcome_of
+    from resources.registry.leaderboard import outcome_of, report_data
 
     if not summary.final_seeds:
         return
-    scores = final_scores_of(backend.store, outcome_of(backend.catalog, summary.sweep)[0]) or {"promotable": None, "seeds": []}
+    scores = report_data(backend.store, outcome_of(backend.catalog, summary.sweep)[0]).get("final") or {"promotable": None, "seeds": []}
     metrics = {seed["key"]: seed["metrics"] for seed in scores["seeds"] if seed["metrics"]}
     title = f"Final training: {sum(trial.complete for trial in summary.final)} of {summary.final_seeds} seeds complete"
     seconds = sum(trial.seconds for trial in summary.final)
@@ -117,15 +118,29 @@ def _print_waiting(console: "Console", waiting: list[dict[str, Any]], rows: int)
 
 def _print_outcome(console: "Console", backend: "Backend", sweep: str) -> None:
     from resources.evaluation.page import number
-    from resources.registry.leaderboard import outcome_of
+    from resources.registry.leaderboard import outcome_of, report_data
 
     report, version = outcome_of(backend.catalog, sweep)
     if report:
         shown = [f"{name} {'not finite' if value is None else number(value)}" for name, value in report.metrics.items()]
         console.print(f"Test split: {', '.join(shown)}")
+        _print_gates(console, report_data(backend.store, report).get("gates") or [])
     if version:
         hint = f"; make it champion: halving promote {version.model} {version.version}" if version.stage == "staging" else ""
         console.print(f"Promoted: model {version.model} {version.version} is {version.stage}{hint}", highlight=False)
+
+
+def _print_gates(console: "Console", gates: list[dict[str, Any]]) -> None:
+    """Print which gates the winner has passed, and why it has not passed the others."""
+    from resources.registry.gates.verdict import FAIL, PASS
+
+    passed = list(dict.fromkeys(gate["name"] for gate in gates if gate["outcome"] == PASS))
+    if passed:
+        console.print(f"Gates passed: {', '.join(passed)}", highlight=False)
+    for gate in gates:
+        if gate["outcome"] != PASS:
+            style = "red" if gate["outcome"] == FAIL else "yellow"
+            console.print(f"Gate {gate['name']}: {gate['outcome']}: {gate['reason']}", style=style, highlight=False, markup=False)
 
 
 def run_replay(arguments: argparse.Namespace) -> int:

@@ -19,11 +19,13 @@ def leaderboard_of(store: Store, catalog: Catalog, sweep: str) -> dict[str, Any]
     """
     summary = summarize(catalog, sweep)
     report, version = outcome_of(catalog, sweep)
+    contents = report_data(store, report)
     return {
         **summary.as_dict(),
         "saved": summary.saved,
-        "final_scores": final_scores_of(store, report) if summary.final_seeds else None,
+        "final_scores": contents.get("final") if summary.final_seeds else None,
         "test_metrics": report.metrics if report else None,
+        "gates": contents.get("gates"),
         "promoted": {"model": version.model, "version": version.version, "stage": version.stage} if version else None,
         "report": store.address(report_path(sweep)) if store.exists(report_path(sweep)) else None,
     }
@@ -35,6 +37,11 @@ def outcome_of(catalog: Catalog, sweep: str) -> tuple[ReportRow | None, ModelVer
         return session.get(ReportRow, sweep), session.scalar(select(ModelVersionRow).where(ModelVersionRow.sweep == sweep))
 
 
-def final_scores_of(store: Store, report: ReportRow | None) -> dict[str, Any] | None:
-    """What the report says of the final training (see :func:`resources.evaluation.final_seeds.judge_seeds`); None without a report."""
-    return json.loads(store.get_blob(report.digest)).get("final") if report else None
+def report_data(store: Store, report: ReportRow | None) -> dict[str, Any]:
+    """What the report says; nothing without a report.
+
+    ``final`` is of the final training (:func:`resources.evaluation.final_seeds.judge_seeds`), ``gates`` are the gates' verdicts
+    (:meth:`resources.registry.gates.verdict.Verdict.as_dict`).
+    """
+    data: dict[str, Any] = json.loads(store.get_blob(report.digest)) if report else {}
+    return data

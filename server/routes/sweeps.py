@@ -18,7 +18,7 @@ from resources.analysis.sweep_list import list_sweeps
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_list import trials_of
 from resources.catalog import IntentRow, SweepRow, TrialRow
-from resources.registry.leaderboard import final_scores_of, outcome_of
+from resources.registry.leaderboard import outcome_of, report_data
 from resources.registry.versions import as_dict
 from resources.scheduling import intents
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep
@@ -127,7 +127,7 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
             "saved": summary.saved,
             "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
             "problem": state.loops.problem(study),
-            "final_scores": final_scores_of(state.store, report) if summary.final_seeds else None,
+            "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
             "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
             "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
             "model": model,

@@ -32,6 +32,7 @@ def test_a_sweep_ends_with_a_leaderboard_what_was_saved_the_report_and_what_to_t
         f"{sweep}: finished",
         " epochs trained, ",
         "Test split: accuracy 1.0000",
+        "Gates passed: finite_metrics, lineage, leakage, non_inferior",
         "Promoted: model small 1.0.0 is champion",
         f"Report: {swept.shell.backend.store.root}/reports/{sweep}.html",
         "Next: make serve",

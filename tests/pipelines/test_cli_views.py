@@ -11,6 +11,10 @@ from rich.console import Console
 
 from pipelines.cli_views import print_leaderboard, run_replay, strategy_text
 from resources.backend import Backend
+from resources.catalog import ReportRow
+from resources.catalog.catalog import utcnow
+from resources.registry.gates.verdict import FAIL, PASS, UNDECIDED, Verdict
+from resources.registry.leaderboard import leaderboard_of
 from resources.sweep_spec import SweepSpec
 from tests.searches import search
 
@@ -52,6 +56,28 @@ def test_a_leaderboard_shows_what_exists_of_each_trial(backend: Backend, small_s
     shown = output.getvalue()
     for said in ("latency_ms", "out of bounds", "audited", "Audit of pruning: ", "ranked by within bounds, then highest rung", " -\n"):
         assert said in shown
+
+
+def test_a_leaderboard_says_which_gates_were_passed_and_of_the_others_why_not(backend: Backend, small_spec: Spec) -> None:
+    verdicts = [
+        Verdict("finite_metrics", PASS, "accuracy is finite"),
+        Verdict("bounds", PASS, "accuracy 0.9 is at least 0.5"),
+        Verdict("bounds", FAIL, "f1_macro 0.4 is below 0.5"),
+        Verdict("non_inferior", UNDECIDED, "about 1,200 rows would settle it", needed=1200),
+    ]
+    sweep = search(backend, small_spec(max_trials=2), score)
+    report = backend.store.put_blob(json.dumps({"gates": [verdict.as_dict() for verdict in verdicts]}).encode())
+    with backend.catalog.write() as session:
+        session.add(ReportRow(sweep=sweep, digest=report, html=report, metrics={"accuracy": 0.9}, created_at=utcnow()))
+    output = io.StringIO()
+    print_leaderboard(Console(width=200, file=output), backend, sweep)
+    for said in (
+        "Gates passed: finite_metrics, bounds\n",
+        "Gate bounds: fail: f1_macro 0.4 is below 0.5\n",
+        "Gate non_inferior: too little evidence: about 1,200 rows would settle it\n",
+    ):
+        assert said in output.getvalue()
+    assert leaderboard_of(backend.store, backend.catalog, sweep)["gates"] == [verdict.as_dict() for verdict in verdicts]
 
 
 def test_a_strategy_is_shown_by_its_budgets_and_what_differs_from_the_defaults() -> None:

@@ -16,6 +16,7 @@ from resources.scheduling.termination import Termination
 _BROKEN = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|socket|gloo|nccl|DistNetworkError|DistBackendError|timed? ?out", re.IGNORECASE
 )
+_HUNG = "(resources.collective_timeout_seconds)"  # in what :func:`halving.distributed.hang.summary` says
 _KILLED = "was killed by"
 
 
@@ -66,7 +67,7 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
     """How the attempt has ended: the trial crashed (``Raised``), or it was preempted (``Interrupted``).
 
     What comes first is the reason: a pod out of memory; one that was deleted, evicted or lost; one that was asked to end; ranks that were
-    killed; what a rank raised by itself; what it raised because the gang was broken.
+    killed; a collective that hung; what a rank raised by itself; what it raised because the gang was broken.
     """
     terminated = [(end, end.termination) for end in ends if end.termination is not None]
     for end, termination in terminated:
@@ -87,7 +88,7 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
         how = "all ranks saved a checkpoint at the same step" if saved else "the gang could not save a checkpoint together"
         return Interrupted(asked[0].said(f"pod {asked[0].pod} received SIGTERM; {how}"))
     raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
-    for is_first in (_was_killed, _is_own, lambda _: True):
+    for is_first in (_was_killed, _has_hung, _is_own, lambda _: True):
         for end, message in raised:
             if is_first(message):
                 return replace(message, error=end.said(message.error))
@@ -107,6 +108,15 @@ def _was_killed(message: Raised) -> bool:
     return _KILLED in message.error
 
 
+def _has_hung(message: Raised) -> bool:
+    """Whether a rank waited in vain for others: what these raise when they come too late is no reason."""
+    return _HUNG in _last_line(message)
+
+
 def _is_own(message: Raised) -> bool:
     """Whether a rank raised this by itself, as far as its last line tells."""
-    return message.final or not _BROKEN.search(message.error.strip().rpartition("\n")[2])
+    return message.final or not _BROKEN.search(_last_line(message))
+
+
+def _last_line(message: Raised) -> str:
+    return message.error.strip().rpartition("\n")[2]

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from halving.distributed.hang import Hang, summary
 from halving.trial.messages import Interrupted, Message, Raised
 from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
 from resources.scheduling.termination import Termination
 
 BROKEN = Raised("Traceback …\nRuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4711", False, "sha256:c")
+HUNG = Raised(f"Traceback …\nRuntimeError: {summary(Hang('run.report()', 600.0, 0.0, (2, 3), (0, 1), {}))}", False, None)
+LATE = Raised("Traceback …\nValueError: the loader was closed", False, None)
 OWN = Raised("Traceback …\nValueError: negative", False, None)
 KILLED = Raised("rank 3 of 2 was killed by SIGKILL", False, None)
 OOM = Termination("pod b was OOMKilled: it ran out of memory (resources.memory = 32Gi)", own_fault=True)
@@ -47,6 +50,14 @@ def said(message: Message | None) -> dict[str, Any]:
         (said(BROKEN), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
         (said(BROKEN), said(OWN), Raised, "node 1 of the gang (ranks 2 to 3): Traceback …\nValueError: negative"),
         (said(OWN), said(BROKEN), Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative"),
+        (
+            said(BROKEN),
+            said(HUNG),
+            Raised,
+            "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds)",
+        ),
+        (said(LATE), said(HUNG), Raised, "node 1 of the gang (ranks 2 to 3): Traceback …\nRuntimeError: ranks 0 and 1 did not come"),
+        (said(HUNG), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
         (said(BROKEN), {}, Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo"),
         ({}, {"termination": CRASHED}, Raised, "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError"),
         (said(Interrupted("the store was unavailable")), {}, Interrupted, "node 0 of the gang (ranks 0 to 1): the store was unavailable"),
