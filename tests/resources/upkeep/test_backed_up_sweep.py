@@ -28,7 +28,7 @@ from tests.clock import Clock
 def test_a_restored_sweep_goes_on_where_the_backup_was_made(
     either_backend: Backend, small_spec: Callable[..., SweepSpec], clock: Clock, tmp_path: Path
 ) -> None:
-    """One trial has paused, another one runs, and its worker goes on while the copy is made; on Postgres too the copy is an SQLite file."""
+    """One trial has paused, another one runs while the copy is made; on Postgres too the copy is an SQLite file."""
     spec = small_spec(max_trials=3, strategy={"asha": {"sampler": "random", "min_budget": 1, "max_budget": 3, "reduction_factor": 3}})
     snapshot = take_snapshot(either_backend.store, either_backend.catalog, spec.dataset)
     sweep = open_sweep(either_backend.catalog, spec, snapshot.digest, driver="job", commit=None).id
