@@ -23,7 +23,7 @@ test-all test-slow: export PROPERTY_EXAMPLES = all
 RUN_TESTS = $(BIN)/python -m tests.run
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-smoke test-all test-slow test-cluster steady check check-page vendor bench dev format migration screenshots clean
+.PHONY: help install demo serve test test-smoke test-all test-slow test-cluster test-gpu steady check check-page vendor bench dev format migration screenshots clean
 
 help: ## List these targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,11 +59,16 @@ test-smoke: install ## Run a test of each part that may stand under it: Postgres
 	$(RUN_TESTS) -m "smoke and not slow" --numprocesses=2
 
 test-slow: install $(PAGE_TOOLS_IF_NPM) ## Run the tests that wait for other processes, and all tests on Postgres, S3, Redis and in Chromium: 30 minutes
-	$(RUN_TESTS) -m "slow or service" --ignore=tests/kubernetes
+	$(RUN_TESTS) -m "slow or service" --ignore=tests/kubernetes --ignore=tests/gpu
 
 # After the browser's tests: a pod that comes or goes breaks off what Chromium loads.
 test-cluster: install ## Run the tests on the cluster that KUBECONFIG names: 20 minutes
 	$(BIN)/pytest --numprocesses=2 --exitfirst tests/kubernetes
+
+# The SDK, PyTorch and pytest suffice for them, so a machine with a GPU needs no more: python -m pytest tests/gpu
+test-gpu: install ## Run the tests on this machine's GPU: 1 minute
+	@$(BIN)/python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "PyTorch sees no GPU here; the build in .venv is " + torch.__version__)'
+	$(BIN)/pytest --numprocesses=0 tests/gpu
 
 test-all: test test-slow test-cluster ## Run all tests, each property tried on its full number of examples: 60 minutes
 

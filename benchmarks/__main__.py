@@ -38,6 +38,7 @@ PARTS = (
     "snapshots",
     "loading",
     "gangs",
+    "gpu",
     "scale",
     "decisions",
     "catalog",

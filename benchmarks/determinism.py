@@ -1,14 +1,12 @@
 """What ``deterministic=True`` costs a training loop, and the weights' digest a checkpoint."""
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
 from benchmarks.machine import Setting, in_child
-from benchmarks.results import Part, Table, number, spread
-from halving.rerun.student_t import t_quantile
+from benchmarks.results import Part, Table, interval, number, spread
 
 _TEXT = """
 PyTorch loops on one core on random data: the digits' network (64 → 256 → 256 → 10), two convolutions on 28x28 images, and embeddings of a
@@ -38,17 +36,14 @@ def measure(setting: Setting) -> Part:
     for name in LOOPS:
         found = in_child("benchmarks.determinism:one", name=name, pairs=pairs, seconds=seconds)
         equal = ["yes" if found[what] else "no" for what in ("equal_with", "equal_without")]
-        ratios = spread(found["ratios"], lambda value: f"{value:.3f}")
-        table.rows.append([name, str(pairs), number(found["step_ms"]), ratios, _interval(found["ratios"]), *equal])
+        ratios = found["ratios"]
+        table.rows.append([name, str(pairs), number(found["step_ms"]), spread(ratios, _ratio), interval(ratios, _ratio), *equal])
     part.tables += [table, _digests(setting)]
     return part
 
 
-def _interval(ratios: list[float]) -> str:
-    if len(ratios) < 2:
-        return "one pair only"
-    reach = t_quantile(0.975, len(ratios) - 1) * statistics.stdev(ratios) / len(ratios) ** 0.5
-    return f"{statistics.mean(ratios):.3f} ± {reach:.3f}"
+def _ratio(value: float) -> str:
+    return f"{value:.3f}"
 
 
 def _digests(setting: Setting) -> Table:

@@ -2,10 +2,12 @@
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from halving.rerun.student_t import t_quantile
 
 
 @dataclass
@@ -87,3 +89,16 @@ def spread(values: Sequence[float], show: Any = number) -> str:
     """``median (smallest to largest)`` of several rounds, one number of one round."""
     middle = show(statistics.median(values))
     return middle if len(values) == 1 else f"{middle} ({show(min(values))} to {show(max(values))})"
+
+
+def signed(value: float) -> str:
+    """Two decimals, and the sign also of what is more."""
+    return f"{value:+.2f}"
+
+
+def interval(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """The mean and its 95 % interval, by Student's t."""
+    if len(values) < 2:
+        return "one pair only"
+    reach = t_quantile(0.975, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{show(statistics.mean(values))} ± {number(reach)}"

@@ -1,11 +1,10 @@
 """What tracking costs a real training loop."""
 
-import statistics
 import time
 
 from benchmarks.log import open_run
 from benchmarks.machine import Setting, in_child
-from benchmarks.results import Part, Table, Target, number, spread
+from benchmarks.results import Part, Table, Target, interval, signed, spread
 
 _TEXT = """
 A PyTorch network (64 → width → width → 10, Adam) is trained on one core on random data of the digits' size; the other core is free, as
@@ -29,7 +28,7 @@ def measure(setting: Setting) -> Part:
         result = in_child("benchmarks.training:one", folder=folder, width=width, batch=batch, pairs=pairs, seconds=seconds)
         overhead, cpu, inside = ([100 * share for share in result[what]] for what in ("overhead", "cpu", "inside"))
         part.targets.append(Target(f"overhead on a training loop, {name}", "%", overhead, 0.5))
-        row = [name, str(pairs), spread(result["step_ms"]), spread(overhead, _signed), _interval(overhead), spread(cpu, _signed)]
+        row = [name, str(pairs), spread(result["step_ms"]), spread(overhead, signed), interval(overhead, signed), spread(cpu, signed)]
         table.rows.append([*row, spread(inside)])
     part.tables.append(table)
     return part
@@ -100,14 +99,3 @@ def _ten(value: float, step: int) -> dict[str, float]:
         "progress/epoch": step / 32,
         "progress/batch": step,
     }
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}"
-
-
-def _interval(values: list[float]) -> str:
-    if len(values) < 2:
-        return "one pair only"
-    error = 2 * statistics.stdev(values) / len(values) ** 0.5
-    return f"{_signed(statistics.mean(values))} ± {number(error)}"

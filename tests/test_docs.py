@@ -39,7 +39,7 @@ def test_the_table_of_targets_says_what_make_help_says() -> None:
     table = re.findall(r"^\| `make ([a-z-]+)` \| (.+) \| (.+) \|$", readme.partition("| target |")[2], re.MULTILINE)
     helped = re.findall(r"^(check|steady|test[a-z-]*):[^#\n]*## Run (.+): (.+)$", (DOCS.parent / "Makefile").read_text(), re.MULTILINE)
     assert sorted(table) == sorted(helped)
-    assert len(table) == 7
+    assert len(table) == 8
 
 
 def test_there_are_examples() -> None:

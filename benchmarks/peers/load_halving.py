@@ -16,8 +16,12 @@ _DIGEST = "sha256:" + "0" * 64
 
 
 def write(folder: Path, kind: str, rows: int) -> None:
-    store, shards = halving.Store(folder), []
-    table = _table(kind, rows)
+    write_shards(halving.Store(folder), kind, _table(kind, rows))
+
+
+def write_shards(store: halving.Store, name: str, table: pa.Table) -> halving.Dataset:
+    """Write a table as the shards of a snapshot's split ``train``, and give the snapshot."""
+    rows, shards = table.num_rows, []
     for number in range(count := max(1, round(table.nbytes / SHARD_BYTES))):
         part = table.slice(begin := rows * number // count, rows * (number + 1) // count - begin)
         sink = pa.BufferOutputStream()
@@ -28,7 +32,9 @@ def write(folder: Path, kind: str, rows: int) -> None:
         store.create(f"shards/sha256/{sha256[:2]}/{sha256}", content)
         shards.append([sha256, part.num_rows, len(content)])
     manifest = {"splits": {"train": rows}, "shards": {"train": shards}}
-    store.create(f"{halving.Dataset(store, kind, _DIGEST).folder}/manifest.json", json.dumps(manifest).encode())
+    dataset = halving.Dataset(store, name, _DIGEST)
+    store.create(f"{dataset.folder}/manifest.json", json.dumps(manifest).encode())
+    return dataset
 
 
 def read(folder: Path, kind: str, batch: int, state: Any) -> Reading:

@@ -62,6 +62,9 @@ class Saver:
         """The digest of a checkpoint that :meth:`settle` has named."""
         return digest
 
+    def land(self) -> None:
+        """Wait for what is being written beside training; nothing is."""
+
     def drain(self, seconds: float) -> None:
         """Wait until what is written beside training counts; nothing is."""
 

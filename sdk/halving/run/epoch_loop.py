@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from halving.checkpoints.saver import Saver
-from halving.checkpoints.sharded.saver import GangSaver
+from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
 from halving.store.retry import warn
@@ -33,7 +33,7 @@ class Progress:
 
     def __init__(
         self,
-        saver: Saver | GangSaver,
+        saver: Saver | AsyncSaver,
         attempt: int,
         trial: TrialContext | None,
         controller: Controller | None,
@@ -87,6 +87,12 @@ class Progress:
         """
         return known_epochs(self._total)
 
+    def save_by(self, saver: Saver | AsyncSaver) -> None:
+        """Save by another saver; before the first save."""
+        saver.newest = self._saver.newest
+        self._saver.close()
+        self._saver = saver
+
     def resume(self, saved: SavedCheckpoint) -> None:
         """Continue from a checkpoint."""
         self._saver.newest, self.epoch, self.reported = saved, saved.epoch, dict(saved.reported)
@@ -117,6 +123,7 @@ class Progress:
         """As :meth:`halving.Run.save`."""
         if self._started is None:
             needed = self._trial is not None  # the trainable may return after it
+            self._saver.land()  # here every save counts, so none is skipped because of the one before
             digest = self._saver.write(state) if needed else self._saver.write_if_available(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest

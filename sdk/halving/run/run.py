@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from halving.checkpoints import restoring, rng_state, serialization
+from halving.checkpoints.large_model import is_large
 from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
-from halving.checkpoints.sharded.saver import GangSaver, Part
+from halving.checkpoints.sharded.saver import AsyncSaver, Part
 from halving.data.dataset import Dataset
 from halving.data.loader_states import LoaderStates, loaders_of
 from halving.distributed.joining import device_of
@@ -101,7 +102,7 @@ class Run:
         self._finished, self._process = False, os.getpid()
         self._ends_together = ranks.world_size > 1 and trial is None
         self._training: Training | None = None
-        self._restored = False
+        self._restored = self._has_saved = False
 
         def begin() -> int:
             began = {
@@ -119,8 +120,7 @@ class Run:
             self._follow(trial, system_metrics)
             return
         try:
-            given = store, self.records, self._points_first, lambda: self._progress.give_up_at()
-            self._saver = Saver(*given) if ranks.world_size == 1 else GangSaver(*given, ranks)
+            self._saver: Saver | AsyncSaver = self._open_saver(Saver) if ranks.world_size == 1 else self._open_saver(AsyncSaver, ranks)
             progress = Progress(self._saver, self.attempt, trial, controller, stop=self._stop)
             self._progress = progress if ranks.world_size == 1 else GangProgress(ranks, progress, trial.max_epochs if trial else None)
             if self._dataset is not None:
@@ -253,18 +253,22 @@ class Run:
         place, and remains what is evaluated and saved; give what is returned here to :meth:`save` and :meth:`restore`, too.
 
         Raises:
-            InvalidInput: an option is not accepted, a model was distributed before, or something was restored before.
+            InvalidInput: an option is not accepted, a model was distributed before, or something was restored or saved before.
         """
         from halving.distributed.out_of_memory import MemoryNotes
         from halving.distributed.training import distribute
 
-        if self._restored or self._training is not None:
-            before = "a second run.distribute()" if self._training is not None else "run.distribute() after run.restore()"
-            raise InvalidInput(f"{before} is not accepted: distribute the one model that is trained, then restore it")
+        calls = {"run.restore()": self._restored, "run.save()": self._has_saved, "run.distribute()": self._training is not None}
+        if earlier := [call for call, has_been_made in calls.items() if has_been_made]:
+            raise InvalidInput(
+                f"run.distribute() after {earlier[0]} is not accepted: distribute the one model that is trained, then restore and save it"
+            )
         notes = MemoryNotes(self.records, self.attempt)
         self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, **options)
-        if self._ranks.world_size > 1:
-            saves: Any = self._saver if self._ranks.leads else self._part
+        if self._ranks.world_size == 1 and is_large(model):
+            self._save_beside()
+        saves = self._saver if self._ranks.leads else self._part
+        if not isinstance(saves, Saver):
             saves.expect(model, optimizer)
         return self._training
 
@@ -287,8 +291,10 @@ class Run:
         Where the run may stop after the checkpoint (at a rung, in the last epoch, under SIGTERM) it waits for the store, up to ten
         minutes or most of the grace period.
 
-        Where a trial trains in several processes, each saves its part of the tensors. A checkpoint that is not waited for is copied, and
-        written while training goes on: this returns None, and the given objects may change at once.
+        Where a training has several processes, each saves its part of the tensors. There, and in one process where :meth:`distribute` was
+        given a model of 32 MiB or more and there is memory for a copy, a checkpoint that is not waited for is copied, and written while
+        training goes on: this returns None, and where it has begun to write, the given objects may change at once. Outside of
+        :meth:`epochs` it waits for the one that is being written.
 
         Raises:
             InvalidInput: a value can't be saved, or the training of :meth:`distribute` is not among them; the message names it.
@@ -297,6 +303,7 @@ class Run:
         if serialization.LOADERS in state:
             raise InvalidInput(f"checkpoint entry {serialization.LOADERS!r} is not accepted: the name is taken, choose another")
         self._check_training("save", state)
+        self._has_saved = True
         return self._progress.save({**state, serialization.LOADERS: self._loaders} if self._loaders else state)
 
     def restore(self, **state: Any) -> dict[str, Any]:
@@ -461,6 +468,15 @@ class Run:
     def unsaved(self) -> StoreError | None:
         """Where the loop was left and its checkpoint could not be stored, the store's error; else None."""
         return self._progress.unsaved
+
+    def _open_saver(self, kind: Callable[..., Any], *ranks: Ranks) -> Any:
+        return kind(self.store, self.records, self._points_first, lambda: self._progress.give_up_at(), *ranks)
+
+    def _save_beside(self) -> None:
+        """Write the checkpoints of this one process beside training, as those of many are."""
+        assert isinstance(self._progress, Progress)
+        self._saver = self._open_saver(AsyncSaver, self._ranks)
+        self._progress.save_by(self._saver)
 
     def _check_training(self, call: str, state: Mapping[str, Any]) -> None:
         """What a training counts belongs to its checkpoint: without it a resumed one would draw other random numbers, or scale anew."""

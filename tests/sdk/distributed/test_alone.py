@@ -109,7 +109,7 @@ def test_a_training_belongs_to_the_checkpoint(tmp_path: Path) -> None:
             run.save(model=model)
         with pytest.raises(InvalidInput, match=r"run.restore\(\) without what run.distribute\(\) returned"):
             run.restore()
-        with pytest.raises(InvalidInput, match=r"a second run.distribute\(\) is not accepted"):
+        with pytest.raises(InvalidInput, match=r"run.distribute\(\) after run.restore\(\) is not accepted"):
             run.distribute(model, optimizer)
         run.save(model=model, optimizer=optimizer, training=training)
         expected = training.step(loss, *batch(1, ALONE)).item()

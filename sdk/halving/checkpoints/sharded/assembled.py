@@ -16,6 +16,7 @@ from halving.checkpoints.serialization import RNG, Archived, from_json, write_ar
 from halving.checkpoints.sharded.box_pieces import pieces_of
 from halving.checkpoints.sharded.manifest import Manifest, Place, SavedTensor
 from halving.checkpoints.sharded.reader import complete, dtype_of, read_rng
+from halving.checkpoints.sharded.tree import NUMPY, as_kind
 from halving.errors import NotFound, StoreError
 from halving.store.store import Store
 
@@ -41,7 +42,9 @@ class AssembledCheckpoint:
             if name not in hollow:
                 saved[name] = complete(name, manifest)
                 hollow[name] = torch.empty(saved[name].shape, dtype=dtype_of(saved[name]))  # nobody touches its memory: it takes none
-            return hollow[name] if kind == "__tensor__" else Archived({"__numpy__": hollow[name]})
+            if kind == NUMPY:
+                return Archived({NUMPY: hollow[name]})
+            return as_kind(kind, hollow[name])
 
         tree = {name: from_json(value, fetch) for name, value in manifest.tree.items()}
         states = read_rng(store, manifest, 0) or {}

@@ -33,11 +33,16 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none where it has no elements)."""
+    """A tensor: torch's name of its dtype, its whole shape, and chunks that cover it without overlap (none where it has no elements).
+
+    ``stride`` is there where it was not laid out in C order (channels last, transposed): a fused optimizer goes through a parameter and its
+    states as they lie in memory.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     chunks: tuple[Chunk, ...]
+    stride: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,7 @@ class Manifest:
     rng: tuple[Place, ...]
 
     def to_bytes(self) -> bytes:
-        tensors = {
-            name: {"dtype": tensor.dtype, "shape": tensor.shape, "chunks": [[c.offsets, c.sizes, *c.place] for c in tensor.chunks]}
-            for name, tensor in self.tensors.items()
-        }
+        tensors = {name: _as_json(tensor) for name, tensor in self.tensors.items()}
         content = {
             "halving_checkpoint": _FORMAT,
             "world_size": self.world_size,
@@ -123,8 +125,16 @@ def missing_elements(tensor: SavedTensor) -> int:
     return math.prod(tensor.shape) - sum(math.prod(chunk.sizes) for chunk in tensor.chunks)
 
 
+def _as_json(tensor: SavedTensor) -> dict[str, Any]:
+    chunks = [[chunk.offsets, chunk.sizes, *chunk.place] for chunk in tensor.chunks]
+    content: dict[str, Any] = {"dtype": tensor.dtype, "shape": tensor.shape, "chunks": chunks}
+    return content if tensor.stride is None else content | {"stride": tensor.stride}
+
+
 def _tensor(content: dict[str, Any]) -> SavedTensor:
-    return SavedTensor(content["dtype"], tuple(content["shape"]), tuple(_chunks(content["chunks"])))
+    stride = content.get("stride")
+    chunks = tuple(_chunks(content["chunks"]))
+    return SavedTensor(content["dtype"], tuple(content["shape"]), chunks, None if stride is None else tuple(stride))
 
 
 def _chunks(listed: Iterable[Any]) -> Iterable[Chunk]:

@@ -61,11 +61,11 @@ class StagingPlanner(DefaultSavePlanner):
         sources = [self.lookup_object(item.index) for item in plan.items]
         devices = {source.device for source in sources if source.is_cuda}
         if buffer is None or not total <= buffer.numel() <= _MOST_OF_NEEDED * total + _MOST_MORE:
-            buffer = torch.empty(total, dtype=torch.uint8, pin_memory=bool(devices))
+            buffer = torch.empty(total, dtype=torch.uint8, device="cpu", pin_memory=bool(devices))
         with torch.no_grad():
             for item, start, source in zip(plan.items, starts, sources, strict=True):
                 copy = buffer[start : start + bytes_of(item)].view(source.dtype).view(source.shape)
-                copy.copy_(source, non_blocking=True)
+                copy.copy_(source, non_blocking=source.is_cuda)  # elsewhere nothing would tell when it is complete
                 self._copies[item.index] = copy
         for device in devices:
             self._copied.append(torch.cuda.current_stream(device).record_event())

@@ -116,7 +116,7 @@ def read_tree(store: Store, manifest: Manifest, wanted: Mapping[str, Any]) -> di
             if key not in targets:
                 saved = complete(key, manifest)
                 shard = empty_like_shard(saved.shape, dtype_of(saved), shards(key))
-                targets[key] = torch.empty(saved.shape, dtype=dtype_of(saved)) if shard is None else shard
+                targets[key] = empty_as(saved) if shard is None else shard
             return targets[key]
 
         put_together(manifest.tree[name], target)
@@ -147,6 +147,13 @@ def read_rng(store: Store, manifest: Manifest, rank: int) -> dict[str, Any] | No
     if "cuda" in states:
         states["cuda"] = [torch.from_numpy(one) for one in states["cuda"]]
     return states
+
+
+def empty_as(saved: SavedTensor) -> torch.Tensor:
+    """Memory for a tensor on the CPU, laid out as it was."""
+    if saved.stride is None:
+        return torch.empty(saved.shape, dtype=dtype_of(saved), device="cpu")
+    return torch.empty_strided(saved.shape, saved.stride, dtype=dtype_of(saved), device="cpu")
 
 
 def dtype_of(saved: SavedTensor) -> torch.dtype:

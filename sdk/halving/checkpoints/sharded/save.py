@@ -69,7 +69,7 @@ class Staging:
         import torch
 
         with contextlib.suppress(RuntimeError):  # there is not enough: the first save says so
-            buffer = torch.empty(size, dtype=torch.uint8, pin_memory=is_pinned)
+            buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
             for start in range(0, size, _SLICE):
                 buffer[start : start + _SLICE].zero_()
             self._buffer = buffer
@@ -147,17 +147,17 @@ class Save:
         self.digest: str | None = None
         self.error: HalvingError | None = None
         self.seconds = 0.0
-        self._thread = Thread(target=self._work, name="halving-checkpoint", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("halving-checkpoint", self._work)
 
     @property
     def ended(self) -> bool:
         """Whether this rank's thread is done: on rank 0 with the checkpoint, on another with its part."""
-        return not self._thread.is_alive()
+        return self._thread is None or not self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> None:
         """Wait until it has ended, for so long at most."""
-        self._thread.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def _work(self) -> None:
         began = time.monotonic()
@@ -199,6 +199,17 @@ class Save:
 
     def _retried(self, action: Callable[[], Any]) -> Any:
         return retry_while_unavailable(self._store, "a checkpoint", action, self._give_up_at)
+
+
+def start_thread(name: str, target: Callable[[], None]) -> Thread | None:
+    """Start a daemon thread; where the interpreter is ending and starts none any more, do what it would do and return None."""
+    thread = Thread(target=target, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        target()
+        return None
+    return thread
 
 
 def _gathered(group: "ProcessGroup | None", world_size: int, own: Any) -> list[Any]:

@@ -1,8 +1,10 @@
-"""The checkpoints of a run of many processes: what :class:`halving.checkpoints.saver.Saver` is for one, written beside training.
+"""Checkpoints that are written beside training: those of a run of many processes, and of one whose model is large.
 
 Rank 0 has the saver, which decides; the others have a :class:`Part`, which it orders to do the same. Where a checkpoint is needed (at a
 rung, at the end, under SIGTERM) it is waited for; any other is copied, and written while training goes on, one at a time. It counts when it
 is written, its epoch is complete, and the points up to it are in the store: a thread sees to that.
+
+Other checkpoints of one process are :class:`halving.checkpoints.saver.Saver`'s: one file each, written before ``run.save`` returns.
 """
 
 import contextlib
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.interval import CheckpointInterval
 from halving.checkpoints.saver import POINTS_SECONDS
-from halving.checkpoints.sharded.save import Save, Staging
+from halving.checkpoints.sharded.save import Save, Staging, start_thread
 from halving.distributed.ranks import Ranks
 from halving.errors import HalvingError, StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -65,11 +67,11 @@ class Part:
             self._flight = self._staging.begin(self.given, lambda: until)
 
 
-class GangSaver:
+class AsyncSaver:
     """Writes checkpoints and publishes their records; rank 0's. As :class:`halving.checkpoints.saver.Saver`, which says what is what.
 
-    Where it begins to write, the other ranks must be in a collective of :meth:`halving.distributed.ranks.Ranks.together` with the orders of
-    their :class:`Part`.
+    In a run of many processes, where it begins to write the other ranks must be in a collective of
+    :meth:`halving.distributed.ranks.Ranks.together` with the orders of their :class:`Part`.
     """
 
     def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float], ranks: Ranks) -> None:
@@ -99,8 +101,13 @@ class GangSaver:
         """Whether the state that was given last, or its record, is not written; what is being written is waited for."""
         if self._skipped is not None or self._uncounted is None:
             return self._skipped is not None
-        self._land()
+        self.land()
         return self.newest is None or self.newest.digest != self._uncounted.digest
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a checkpoint, or its record, is being written beside training."""
+        return (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
 
     def known(self, digest: str | None) -> str | None:
         """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
@@ -169,8 +176,7 @@ class GangSaver:
             return
         saved = SavedCheckpoint(epoch, attempt, save.name, dict(reported), tallies, sharded=True)
         if not needed:
-            self._publishing = Thread(target=self._count_later, args=(save, saved), name="halving-checkpoint-record", daemon=True)
-            self._publishing.start()
+            self._publishing = start_thread("halving-checkpoint-record", partial(self._count_later, save, saved))
             return
         complete, now = self._completed(save, saved), monotonic()
         points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
@@ -179,24 +185,23 @@ class GangSaver:
             retry_while_unavailable(self._store, what, partial(self._publish, complete, points_by), self._give_up_at)
 
     def _begin(self, state: dict[str, Any], *, patient: bool) -> None:
-        self._land()
+        self.land()
         with self.interval.writing():
             patience = max(0.0, min(RETRY_SECONDS, self._give_up_at() - monotonic())) if patient else 0.0
             self._ranks.order(_ORDER, patience)
             self._uncounted = self._flight = self._staging.begin(state, self._give_up_at if patient else _at_once)
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
-        flying = (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
         # The best epoch's waits for one that is being written, but not for a store that is away.
-        if not (due or best) or (flying and not (best and self._reach.is_there())):
+        if not (due or best) or (self.is_writing and not (best and self._reach.is_there())):
             return False
-        self._land()
+        self.land()
         if best or self._reach.is_there():
             return True
         self._skip(None)
         return False
 
-    def _land(self) -> None:
+    def land(self) -> None:
         """Wait for what is being written, and for its record; take account of it."""
         if self._publishing is not None:
             self._publishing.join()
@@ -257,9 +262,10 @@ class GangSaver:
         if self.missed is None:
             given = StoreUnavailable(f"the store {self._store.root} does not answer") if error is None else error
             self.missed = given if isinstance(given, StoreError) else StoreError(str(given))
+            where = " on all ranks" if self._ranks.world_size > 1 else ""
             warn(
-                f"a checkpoint of {self._records.run} could not be stored; training continues on all ranks, and the next checkpoint is "
-                f"stored as soon as that is possible: {self.missed}"
+                f"a checkpoint of {self._records.run} could not be stored; training continues{where}, and the next checkpoint is stored "
+                f"as soon as that is possible: {self.missed}"
             )
 
 

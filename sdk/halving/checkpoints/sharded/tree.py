@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import torch
 
 FROZEN, TRAINED, OPTIMIZER, BUFFER, OTHER = "frozen", "trained", "optimizer", "buffer", "other"
+TENSOR, LEAF, PARAMETER, NUMPY = "__tensor__", "__leaf__", "__parameter__", "__numpy__"
+"""What stands for a tensor in the tree: one as it is; one, or a ``torch.nn.Parameter``, that is trained; a NumPy array."""
 
 
 @dataclass
@@ -22,12 +24,14 @@ class StateTree:
         stateful: the names whose objects gave their own state.
         tensors: by unique names, such as ``model.0.weight``; where they were, on a GPU perhaps. Tied ones are there once.
         roles: what each of the tensors is.
+        strides: of the tensors that are whole here, without gaps, and not in C order.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
     stateful: list[str] = field(default_factory=list)
     tensors: "dict[str, torch.Tensor]" = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
+    strides: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def take_apart(state: Mapping[str, Any]) -> StateTree:
@@ -44,12 +48,17 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
         is_tensor = isinstance(value, torch.Tensor)
         tensor = value.detach() if is_tensor else torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))
         local = _local(tensor, name)
-        same = (local.data_ptr(), tuple(local.shape), local.stride(), local.dtype, tuple(tensor.shape))
+        same = (local.data_ptr(), tuple(local.shape), local.stride(), local.dtype, tuple(tensor.shape), local.is_conj(), local.is_neg())
         if not local.numel() or same not in seen:
             while name in taken.tensors:  # "a.b" beside "a" with "b" in it
                 name += "'"
-            taken.tensors[name], seen[same] = tensor, name
-        return {"__tensor__" if is_tensor else "__numpy__": seen[same]}
+            taken.tensors[name] = tensor
+            seen[same] = name
+            if local is tensor and not tensor.is_contiguous() and _has_no_gaps(tensor):
+                taken.strides[name] = tensor.stride()
+        if not is_tensor:
+            return {NUMPY: seen[same]}
+        return {_kind_of(value): seen[same]}
 
     for name, value in state.items():
         if isinstance(value, Stateful):
@@ -64,10 +73,33 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
 def put_together(tree: Any, tensor: "Callable[[str], torch.Tensor]") -> Any:
     """What a part of a tree was made of, with the tensors that ``tensor`` gives for their names."""
 
-    def fetch(kind: str, name: str) -> Any:
-        return tensor(name) if kind == "__tensor__" else tensor(name).numpy()
+    return from_json(tree, lambda kind, name: as_kind(kind, tensor(name)))
 
-    return from_json(tree, fetch)
+
+def as_kind(kind: str, tensor: "torch.Tensor") -> Any:
+    """A tensor as what it stands for."""
+    import torch
+
+    if kind == PARAMETER:
+        return torch.nn.Parameter(tensor)
+    if kind == LEAF:
+        return tensor.detach().requires_grad_()
+    return tensor if kind == TENSOR else tensor.numpy()
+
+
+def _kind_of(tensor: "torch.Tensor") -> str:
+    import torch
+
+    if not (tensor.requires_grad and tensor.is_leaf):
+        return TENSOR
+    return PARAMETER if isinstance(tensor, torch.nn.Parameter) else LEAF
+
+
+def _has_no_gaps(tensor: "torch.Tensor") -> bool:
+    """Whether its elements fill their memory, each once: then a tensor like it is laid out as it is."""
+    import torch
+
+    return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def _roles(name: str, value: Any) -> list[tuple[str, str]]:
@@ -83,20 +115,34 @@ def _roles(name: str, value: Any) -> list[tuple[str, str]]:
     ]
 
 
+def is_dense(tensor: "torch.Tensor") -> bool:
+    """Whether this process's part of a tensor is made of dense numbers, and of no class of others."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if is_lazy(tensor):
+        return False
+    local = _part_here(tensor)
+    is_plain = type(local) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+    return is_plain and local.layout == torch.strided and not (local.is_quantized or local.is_nested or local.is_meta)
+
+
 def _local(tensor: "torch.Tensor", name: str) -> "torch.Tensor":
     """This process's part of a tensor.
 
     Raises:
         InvalidInput: it is not made of dense numbers.
     """
-    import torch
-    from torch.distributed.tensor import DTensor
-
-    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    plain = type(local) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-    if not plain or local.layout != torch.strided or local.is_quantized or local.is_nested or local.is_meta:
+    local = _part_here(tensor)
+    if not is_dense(tensor):
         raise InvalidInput(
             f"checkpoint entry {name!r} is a tensor of class {type(local).__qualname__}, layout {local.layout} on {local.device}, which "
-            "a checkpoint of many processes does not take: give dense tensors, sharded ones as DTensor"
+            "a checkpoint that is written beside training does not take: give dense tensors, sharded ones as DTensor"
         )
     return local
+
+
+def _part_here(tensor: "torch.Tensor") -> "torch.Tensor":
+    from torch.distributed.tensor import DTensor
+
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,5 +1,6 @@
 """DCP's storage interface, ending in the store: chunks as blobs, and the manifest."""
 
+import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -62,8 +63,7 @@ class StoreWriter(StorageWriter):
                 role = self._taken.roles.get(item.index.fqn, "")
                 packs.setdefault(role if role in (FROZEN, BUFFER) else "", []).append(item)
         blobs = [*packs.values(), *([item] for item in single)]
-        with ThreadPoolExecutor(_REQUESTS if self._store.folder is None else 1, "halving-checkpoint") as pool:
-            written = list(pool.map(lambda items: self._write_blob(items, planner), blobs))
+        written = self._write_blobs(blobs, planner)
         future: Future[list[WriteResult]] = Future()
         future.set_result([result for results in written for result in results])
         return future
@@ -75,13 +75,21 @@ class StoreWriter(StorageWriter):
             StoreError: the store refuses, or is unavailable.
         """
         places = {result.index: result.storage_data for written in results for result in written}
-        tensors = {name: _saved(name, found, places) for name, found in metadata.state_dict_metadata.items()}
+        strides = self._taken.strides
+        tensors = {name: _saved(name, found, places, strides.get(name)) for name, found in metadata.state_dict_metadata.items()}
         manifest = Manifest(self._world_size, self._taken.tree, tuple(self._taken.stateful), tensors, tuple(self.rng))
         self.digest = self._store.put_blob(manifest.to_bytes())
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return False
+
+    def _write_blobs(self, blobs: list[list[WriteItem]], planner: SavePlanner) -> list[list[WriteResult]]:
+        if self._store.folder is None:
+            # Python starts no threads any more where a script has come to its end without run.finish(): then one after the other.
+            with contextlib.suppress(RuntimeError), ThreadPoolExecutor(_REQUESTS, "halving-checkpoint") as pool:
+                return list(pool.map(lambda items: self._write_blob(items, planner), blobs))
+        return [self._write_blob(items, planner) for items in blobs]
 
     def _write_blob(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
         parts = [_memory(planner.resolve_data(item)) for item in items]
@@ -102,14 +110,14 @@ def results_of_json(listed: list[Any]) -> list[WriteResult]:
     return [WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed]
 
 
-def _saved(name: str, found: Any, places: dict[MetadataIndex, Place]) -> SavedTensor:
+def _saved(name: str, found: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None) -> SavedTensor:
     assert isinstance(found, TensorStorageMetadata)
     chunks = sorted(
         Chunk(tuple(chunk.offsets), tuple(chunk.sizes), places[MetadataIndex(name, chunk.offsets)])
         for chunk in found.chunks
         if chunk.sizes.numel()
     )
-    return SavedTensor(dtype_name(found.properties.dtype), tuple(found.size), tuple(chunks))
+    return SavedTensor(dtype_name(found.properties.dtype), tuple(found.size), tuple(chunks), stride)
 
 
 def _memory(tensor: Any) -> memoryview:

@@ -121,12 +121,57 @@ def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
         (restored["plain"]["a"]["b"], torch.zeros(2)),
     ):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        assert torch.equal(one.view(torch.uint8) if one.ndim else one, other.contiguous().view(torch.uint8) if one.ndim else other)
+        assert torch.equal(*(each.contiguous().view(torch.uint8) if each.ndim else each for each in (one, other)))
 
 
 def test_every_kind_of_tensor_and_value_comes_back_as_it_was(store: Store) -> None:
     state = every_kind()
     assert_same(saved_state(store, saved(store, **state)), state)
+
+
+def test_tensors_lie_in_memory_as_they_did(store: Store) -> None:
+    state = {
+        "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        "transposed": torch.randn(30_000, 3).t(),
+        "contiguous": torch.randn(2, 3),
+        "with gaps": torch.randn(4, 6)[:, ::2],
+        "expanded": torch.randn(3, 1).expand(3, 4),
+    }
+    restored = saved_state(store, saved(store, **state))
+    for name, tensor in state.items():
+        assert torch.equal(restored[name], tensor)
+    strides = {name: tensor.stride() for name, tensor in restored.items()}
+    assert strides == {**{name: tensor.stride() for name, tensor in state.items()}, "with gaps": (3, 1), "expanded": (4, 1)}
+
+
+def test_values_that_are_trained_still_are(store: Store) -> None:
+    leaf, parameter = torch.randn(3, requires_grad=True), nn.Parameter(torch.randn(3))
+    state = {"leaf": leaf, "parameter": parameter, "computed": leaf * 2, "frozen": nn.Parameter(torch.randn(3), requires_grad=False)}
+    restored = saved_state(store, saved(store, **state))
+    assert {name: tensor.requires_grad for name, tensor in restored.items()} == {
+        "leaf": True,
+        "parameter": True,
+        "computed": False,
+        "frozen": False,
+    }
+    assert isinstance(restored["parameter"], nn.Parameter)
+    for name, tensor in state.items():
+        assert torch.equal(restored[name], tensor)
+
+
+def test_a_conjugate_of_the_same_memory_is_another_tensor(store: Store) -> None:
+    tensor = torch.randn(3, dtype=torch.complex64)
+    restored = saved_state(store, saved(store, tensor=tensor, conjugate=tensor.conj(), imaginary=tensor.conj().imag))
+    assert torch.equal(restored["tensor"], tensor)
+    assert torch.equal(restored["conjugate"], tensor.conj())
+    assert torch.equal(restored["imaginary"], -tensor.imag)
+
+
+def test_where_torch_makes_its_tensors_by_default_does_not_matter(store: Store) -> None:
+    with torch.device("meta"):
+        digest = saved(store, tensor=torch.ones(3, device="cpu"))
+        restored = saved_state(store, digest)
+    assert torch.equal(restored["tensor"], torch.ones(3))
 
 
 def test_what_is_downloaded_is_one_file_that_torch_loads_and_that_restores_as_the_checkpoint_does(any_store: Store, tmp_path: Path) -> None:

@@ -1,0 +1,253 @@
+"""One process whose model is large, by ``run.distribute``: a save is a copy, which is written while training goes on."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from halving import Store
+from halving.checkpoints import large_model
+from halving.checkpoints.restoring import restore
+from halving.errors import InvalidInput, StoreUnavailable
+from halving.run.run import Run
+from tests.checkpoints import Gate
+from tests.sdk.conftest import Script
+from tests.sdk.run.test_run import Grants, start, trial
+
+pytestmark = pytest.mark.usefixtures("every_save")
+WIDTH = 64  # of a model of 4 KiB
+MIN_BYTES = 4096
+
+
+@pytest.fixture(autouse=True)
+def _small_models_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_model, "MIN_BYTES", MIN_BYTES)
+
+
+class Distributed:
+    """A model whose weights are all equal, and what ``run.distribute`` gave for it."""
+
+    def __init__(self, run: Run) -> None:
+        self.model = nn.Linear(16, WIDTH, bias=False)
+        self.fill(0.0)
+        self.training = run.distribute(self.model, torch.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def fill(self, value: float) -> None:
+        with torch.no_grad():
+            self.model.weight.fill_(value)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model, "training": self.training}
+
+
+def value_in(store: Store, digest: str) -> float:
+    """What a checkpoint's weights were filled with."""
+    model = nn.Linear(16, WIDTH, bias=False)
+    restore(store, digest, {"model": model}, with_rng=False)
+    value = model.weight.detach()[0, 0].item()
+    assert torch.equal(model.weight, torch.full((WIDTH, 16), value))
+    return value
+
+
+def saved_values(store: Store, run: Run) -> list[tuple[int, float]]:
+    """The epochs and the weights of a run's checkpoints."""
+    return [(saved.epoch, value_in(store, saved.digest)) for saved in run.records.checkpoints()]
+
+
+def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: Store, gate: Gate) -> None:
+    with start(store) as run:
+        distributed = Distributed(run)
+        for epoch in run.epochs(3):
+            distributed.fill(float(epoch))
+            digest = run.save(**distributed.state)
+            if epoch == 1:
+                assert digest is None
+                assert run.checkpoint is None  # it does not count before it is written
+            if epoch == 2:
+                distributed.fill(-1.0)  # a part of the next step
+                gate.open.set()
+        assert digest is not None
+        assert run.checkpoint is not None
+        assert run.checkpoint.digest == digest
+    assert saved_values(store, run) == [(1, 1.0), (3, 3.0)]  # one was in flight in epoch 2
+    assert all(saved.sharded for saved in run.records.checkpoints())
+
+
+def test_a_trial_waits_for_the_checkpoint_of_a_rung(store: Store, gate: Gate) -> None:
+    gate.open.set()
+    grants = Grants(2, 4)
+    with trial(store, grants) as run:
+        distributed = Distributed(run)
+        for epoch in run.epochs():
+            distributed.fill(float(epoch))
+            run.report(score=0.5)
+            run.save(**distributed.state)
+    assert [value_in(store, digest) for digest in grants.digests] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("is_fused", [False, True], ids=["plain", "fused"])
+def test_a_resumed_training_is_the_one_that_was_not_interrupted(store: Store, is_fused: bool) -> None:
+    """Also one whose weights are not in C order: fused optimizers go through memory as it lies."""
+
+    def train(run: Run, until: int) -> torch.Tensor:
+        torch.manual_seed(0)
+        model: nn.Module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16 * 36, WIDTH))
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = torch.optim.AdamW(model.parameters(), fused=is_fused)
+        training = run.distribute(model, optimizer)
+        run.restore(model=model, optimizer=optimizer, training=training)
+        for epoch in run.epochs(4):
+            images = torch.rand(8, 3, 8, 8, generator=torch.Generator().manual_seed(epoch))
+            training.step(lambda module, rows: module(rows).square().mean(), images)
+            run.save(model=model, optimizer=optimizer, training=training)
+            if epoch == until:
+                break
+        return nn.utils.parameters_to_vector(parameter.detach().contiguous() for parameter in model.parameters())
+
+    with start(store, run_id="straight", seed=1) as run:
+        expected = train(run, 4)
+    with start(store, run_id="interrupted", seed=1) as run:
+        train(run, 2)
+    with start(store, run_id="interrupted", seed=2) as run:  # the checkpoint has the random states
+        assert torch.equal(train(run, 4), expected)
+    assert all(saved.sharded for saved in run.records.checkpoints())
+
+
+def test_in_a_loop_of_ones_own_no_save_is_skipped_or_written_later_than_it_was_made(store: Store, gate: Gate) -> None:
+    gate.open.set()
+    with start(store) as run:
+        distributed = Distributed(run)
+        for value in (1.0, 2.0, 3.0):
+            distributed.fill(value)
+            run.save(**distributed.state)
+        distributed.fill(-1.0)  # trained on, and not better
+    assert [value for _, value in saved_values(store, run)] == [1.0, 2.0, 3.0]
+
+
+def test_in_a_loop_that_raises_the_last_save_is_there(store: Store, gate: Gate) -> None:
+    def train() -> None:
+        with start(store) as run:
+            distributed = Distributed(run)
+            for value in (1.0, 2.0):
+                distributed.fill(value)
+                run.save(**distributed.state)
+            raise KeyboardInterrupt
+
+    gate.open.set()
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    with start(store) as again:
+        assert [value for _, value in saved_values(store, again)] == [1.0, 2.0]
+
+
+ENDING = """
+import torch, halving
+from torch import nn
+from halving.checkpoints import large_model
+large_model.MIN_BYTES = 0
+run = halving.init("p", id="r", system_metrics=None)
+model = nn.Linear(4, 4, bias=False)
+training = run.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for value in (1.0, 2.0):
+    with torch.no_grad():
+        model.weight.fill_(value)
+    run.save(model=model, training=training)
+"""
+
+
+@pytest.mark.slow
+def test_of_a_script_that_does_not_finish_its_run_the_last_save_is_there(script: Script, store: Store) -> None:
+    ended = script(ENDING)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    resumed = script(
+        "import torch, halving\n"
+        "from torch import nn\n"
+        "run = halving.init('p', id='r', system_metrics=None)\n"
+        "model = nn.Linear(4, 4, bias=False)\n"
+        "run.restore(model=model)\n"
+        "print(model.weight.unique().item())\n"
+        "run.finish()\n"
+    )
+    assert resumed.stdout == "2.0\n", resumed.stderr
+
+
+def test_what_could_not_be_written_beside_training_is_told_and_the_next_is_written(store: Store, gate: Gate) -> None:
+    gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
+    gate.open.set()
+    with start(store) as run:
+        distributed = Distributed(run)
+        for epoch in run.epochs(2):
+            distributed.fill(float(epoch))
+            if epoch == 1:
+                run.save(**distributed.state)
+                run._saver.drain(60)
+                gate.fault = None
+            else:
+                with pytest.warns(UserWarning, match="training continues, and the next checkpoint is stored.*curlCode: 28"):
+                    run.save(**distributed.state)
+    assert saved_values(store, run) == [(2, 2.0)]
+
+
+def test_an_epoch_that_is_not_complete_has_no_checkpoint(store: Store, gate: Gate) -> None:
+    def train() -> None:
+        with start(store) as run:
+            distributed = Distributed(run)
+            for epoch in run.epochs(9):
+                distributed.fill(float(epoch))
+                run.save(**distributed.state)
+                if epoch == 3:
+                    raise KeyboardInterrupt
+                run._saver.drain(60)
+
+    gate.open.set()
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    with start(store) as again:
+        assert saved_values(store, again) == [(1, 1.0), (2, 2.0)]
+
+
+def sparse(model: nn.Module) -> nn.Module:
+    model.register_buffer("mask", torch.ones(4, 4).to_sparse())
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "is_large"),
+    [
+        (nn.Linear(16, WIDTH, bias=False), True),
+        (nn.Linear(16, WIDTH - 1, bias=False), False),
+        (nn.BatchNorm1d(MIN_BYTES // 16), True),  # its buffers count, too
+        (sparse(nn.Linear(16, WIDTH)), False),
+        (nn.LazyLinear(WIDTH), False),  # nobody knows yet
+    ],
+)
+def test_which_models_are_large(model: nn.Module, is_large: bool) -> None:
+    assert large_model.is_large(model) is is_large
+
+
+@pytest.mark.parametrize(("available", "is_large"), [(6 * MIN_BYTES - 1, False), (6 * MIN_BYTES, True), (None, True)])
+def test_a_copy_with_adams_states_takes_no_more_than_half_of_the_memory_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, available: int | None, is_large: bool
+) -> None:
+    monkeypatch.setattr(large_model, "available_memory", lambda: available)
+    assert large_model.is_large(nn.Linear(16, WIDTH, bias=False)) is is_large
+
+
+def test_a_small_model_and_one_that_is_not_distributed_are_saved_before_the_call_returns(store: Store) -> None:
+    with start(store) as run:
+        small = nn.Linear(2, 2)
+        training = run.distribute(small, torch.optim.SGD(small.parameters(), lr=0.1))
+        assert run.save(model=small, training=training) is not None
+    with start(store, run_id="plain") as plain:
+        assert plain.save(model=nn.Linear(16, 2 * WIDTH)) is not None
+    assert not any(saved.sharded for each in (run, plain) for saved in each.records.checkpoints())
+
+
+def test_a_model_that_was_saved_is_not_distributed(store: Store) -> None:
+    model = nn.Linear(16, WIDTH)
+    with start(store) as run:
+        run.save(model=model)
+        with pytest.raises(InvalidInput, match=r"run.distribute\(\) after run.save\(\) is not accepted"):
+            run.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
