@@ -75,6 +75,8 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
   const axes = Object.fromEntries(asked.map((name) => [name, axisOf(name, runs.map((run) => run.values[name]))]));
   const varying = params.filter((name) => distinct(runs, name) > 1 && (axes[name]?.kind === "number" || (axes[name]?.texts.length ?? 0) <= MOST_TEXTS));
   const drawn = (chosenAxes.value ?? [...varying.slice(0, MOST_AXES - 1), objective]).filter((name) => axes[name]);
+  // Without a choice the runs say which axes are drawn. With one the menu stays open while the runs of a newly chosen axis are read.
+  const offersAxes = Boolean(watched.data.value || chosenAxes.value);
   const tint = axes[objective];
   /** @param {Run} run */
   const share = (run) => (tint ? shareOf(tint, run.values[objective]) : null);
@@ -85,7 +87,7 @@ function Loaded({ all, params, metrics, filter, highlighted, onFilter }) {
       <${Problem} text=${trouble(watched)} />
       <div class="tab-bar">
         <label>Colour by <${Choice} value=${objective} names=${[...metrics, ...all]} set=${(/** @type {string} */ name) => setQuery({ color: name })} /></label>
-        ${watched.data.value && html`<${Axes} names=${[...all, ...metrics]} chosen=${drawn} />`}
+        ${offersAxes && html`<${Axes} names=${[...all, ...metrics]} chosen=${drawn} />`}
         <span class="muted">${watched.data.value ? told(runs, watched.data.value.total, objective) : ""}${
           params.length < all.length ? `; of ${all.length} params the ${params.length} that most runs have: choose others under Axes` : ""
         }</span>
