@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, interval, number, spread
+from halving.run.determinism import make_deterministic
 
 _TEXT = """
 PyTorch loops on one core on random data: the digits' network (64 → 256 → 256 → 10), two convolutions on 28x28 images, and embeddings of a
@@ -97,37 +98,47 @@ def saves(folder: str, mebibytes: int, pairs: int) -> dict[str, list[float]]:
 
 
 def one(name: str, pairs: int, seconds: float) -> dict[str, Any]:
-    """All pairs of one loop, in one process.
+    """All pairs of one loop, in one process: see :func:`compare`."""
+    import torch
+
+    torch.set_num_threads(1)
+    make_deterministic()
+    _, step = _loop(name)
+    _block(step, 5)
+    steps = max(3, int(seconds / (_block(step, 5) / 5)))
+    return compare(pairs, lambda: _trained(name), lambda: _block(step, steps) / steps)
+
+
+def compare(pairs: int, train: Callable[[], str | None], time_step: Callable[[], float]) -> dict[str, Any]:
+    """Compare deterministic algorithms with others, in turn, in a process that :func:`make_deterministic` has made so in all else.
+
+    Args:
+        train: trains from the beginning, and gives the weights' digest.
+        time_step: seconds of a step, the mean of a block.
 
     Returns:
         ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two trainings were.
     """
     import torch
 
-    from halving.run.determinism import make_deterministic
+    def switch(*, is_on: bool) -> None:
+        torch.use_deterministic_algorithms(is_on)
+        torch.backends.cudnn.deterministic = is_on
 
-    torch.set_num_threads(1)
-    make_deterministic()
-
-    def switch(on: bool) -> None:
-        torch.use_deterministic_algorithms(on)
-
-    equal = {}
-    for on in (True, False):
-        switch(on)
-        equal[on] = _trained(name) == _trained(name)
-    _, step = _loop(name)
-    _block(step, 5)
-    steps = max(3, int(seconds / (_block(step, 5) / 5)))
-    ratios, plain = [], []
+    is_equal = {}
+    for is_on in (True, False):
+        switch(is_on=is_on)
+        is_equal[is_on] = train() == train()
+    ratios = []
+    plain = []
     for turn in range(pairs):
         times = {}
-        for on in (False, True) if turn % 2 == 0 else (True, False):
-            switch(on)
-            times[on] = _block(step, steps)
+        for is_on in (False, True) if turn % 2 == 0 else (True, False):
+            switch(is_on=is_on)
+            times[is_on] = time_step()
         ratios.append(times[True] / times[False])
         plain.append(times[False])
-    return {"ratios": ratios, "step_ms": 1e3 * min(plain) / steps, "equal_with": equal[True], "equal_without": equal[False]}
+    return {"ratios": ratios, "step_ms": 1e3 * min(plain), "equal_with": is_equal[True], "equal_without": is_equal[False]}
 
 
 def _trained(name: str, steps: int = 5) -> str | None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import halving
+from benchmarks import determinism
 from benchmarks.peers.load_halving import write_shards
 from examples.characters import Block
 from halving.checkpoints.weights_digest import weights_digest
@@ -261,36 +262,18 @@ def _count_waits_of(loop: Loop, batches: Iterator[Any], steps: int, use: Callabl
 
 
 def compare_determinism(name: str, pairs: int, seconds: float, device: str, is_small: bool) -> dict[str, Any]:
-    """All pairs of one loop.
-
-    Returns:
-        ``ratios``, one for each pair; ``step_ms`` without; ``equal_with`` and ``equal_without``: whether two trainings were.
-    """
-    make_deterministic()
-
-    def switch(*, is_on: bool) -> None:
-        torch.use_deterministic_algorithms(is_on)
-        torch.backends.cudnn.deterministic = is_on
-        torch.backends.cudnn.benchmark = False
-
-    equal = {}
-    for is_on in (True, False):
-        switch(is_on=is_on)
-        equal[is_on] = _digest_after(name, device, is_small) == _digest_after(name, device, is_small)
+    """All pairs of one loop: see :func:`benchmarks.determinism.compare`."""
+    make_deterministic()  # first: cuBLAS reads its workspace when it begins
     loop = Loop(name, device, is_small=is_small)
     batches = loop.on_device(2)
     _time_block(loop.step, batches, 5, device)
     steps = max(3, int(seconds / _time_block(loop.step, batches, 5, device)))
-    ratios, plain = [], []
-    for turn in range(pairs):
-        times = {}
-        for is_on in (False, True) if turn % 2 == 0 else (True, False):
-            switch(is_on=is_on)
-            _time_block(loop.step, batches, 1, device)
-            times[is_on] = _time_block(loop.step, batches, steps, device)
-        ratios.append(times[True] / times[False])
-        plain.append(times[False])
-    return {"ratios": ratios, "step_ms": 1e3 * min(plain), "equal_with": equal[True], "equal_without": equal[False]}
+
+    def time_step() -> float:
+        _time_block(loop.step, batches, 1, device)  # a kernel that was not used before is loaded
+        return _time_block(loop.step, batches, steps, device)
+
+    return determinism.compare(pairs, lambda: _digest_after(name, device, is_small), time_step)
 
 
 def _digest_after(name: str, device: str, is_small: bool, steps: int = 10) -> str | None:

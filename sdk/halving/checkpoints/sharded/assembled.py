@@ -41,7 +41,8 @@ class AssembledCheckpoint:
         def fetch(kind: str, name: str) -> Any:
             if name not in hollow:
                 saved[name] = complete(name, manifest)
-                hollow[name] = torch.empty(saved[name].shape, dtype=dtype_of(saved[name]))  # nobody touches its memory: it takes none
+                # Nobody touches its memory: it takes none.
+                hollow[name] = torch.empty(saved[name].shape, dtype=dtype_of(saved[name]), device="cpu")
             if kind == NUMPY:
                 return Archived({NUMPY: hollow[name]})
             return as_kind(kind, hollow[name])

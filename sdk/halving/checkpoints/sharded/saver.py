@@ -104,11 +104,6 @@ class AsyncSaver:
         self.land()
         return self.newest is None or self.newest.digest != self._uncounted.digest
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether a checkpoint, or its record, is being written beside training."""
-        return (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
-
     def known(self, digest: str | None) -> str | None:
         """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
         return self._digests.get(digest, digest if digest.startswith("sha256:") else None) if digest is not None else None
@@ -192,8 +187,9 @@ class AsyncSaver:
             self._uncounted = self._flight = self._staging.begin(state, self._give_up_at if patient else _at_once)
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
+        flying = (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
         # The best epoch's waits for one that is being written, but not for a store that is away.
-        if not (due or best) or (self.is_writing and not (best and self._reach.is_there())):
+        if not (due or best) or (flying and not (best and self._reach.is_there())):
             return False
         self.land()
         if best or self._reach.is_there():
