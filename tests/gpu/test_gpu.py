@@ -145,7 +145,7 @@ def test_out_of_memory_is_tried_again_with_half_the_rows(store: Store) -> None:
     with start(store) as run:
         training, step = hungry(run, rows_that_fit=12, out_of_memory="halve")
         with pytest.warns(UserWarning, match=r"rank 0 ran out of memory in step 1, with 1 micro-batches of 16 rows: of .* GiB of NVIDIA"):
-            assert step().item() == 1.0
+            assert step().item() == pytest.approx(1.0, rel=1e-6)  # float32 rounds the mean, by how many ones fit into the memory
         assert training.micro_batch == 8
         step()
 
