@@ -9,16 +9,18 @@ from sqlalchemy import Select, select
 
 from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
-from halving.data.shards import Shard, shards_of
+from halving.data.shards import shards_of
 from halving.errors import NotFound
 from resources.catalog import Catalog, SnapshotRow
 from resources.datasets.file_sources import Part
-from resources.datasets.shard_writing import is_small
 
 PARTS = "parts.json"
 """The file beside a manifest with the identities of the source's parts, where they have some."""
 
-_DEALING = ("target", "splits", "group", "folds", "split_column", "split_times", "seed", "shard_mib")
+DEALING = ("target", "splits", "group", "redeal", "folds", "split_column", "split_times", "seed")
+"""The fields of a spec that say which split a row belongs to, and what is hashed of it."""
+
+_CUTTING = (*DEALING, "shard_mib")
 
 
 @dataclass(frozen=True)
@@ -32,20 +34,25 @@ class Former:
     manifest: dict[str, Any]
     parts: frozenset[str] | None
 
-    def kept(self, split: str, shard_bytes: int) -> tuple[list[Shard], list[Shard]]:
-        """A split's shards that stay as they are, and the small ones at the end that are merged with what follows."""
-        shards = shards_of(self.manifest, split)
-        first_small = len(shards)
-        while first_small and is_small(shards[first_small - 1], shard_bytes):
-            first_small -= 1
-        return shards[:first_small], shards[first_small:]
-
     def added(self, parts: Sequence[Part]) -> list[Part] | None:
         """The parts that it has not, if it has all others; None: a part of it is gone or changed, or it is not known."""
         now = {part.identity for part in parts}
         if self.parts is None or None in now or not self.parts <= now:
             return None
         return [part for part in parts if part.identity not in self.parts]
+
+
+@dataclass(frozen=True)
+class FormerKey:
+    """The columns by whose hash the rows of a dataset's newest snapshot were dealt.
+
+    Attributes:
+        snapshot: its digest.
+        types: of the columns, as text; none where a column or the time decided.
+    """
+
+    snapshot: str
+    types: dict[str, str]
 
 
 def newest_digest(catalog: Catalog, name: str) -> str | None:
@@ -58,7 +65,7 @@ def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transfor
     """The newest snapshot of the dataset, if its rows were dealt and cut as the recipe says and its shards are all there."""
     with catalog.read() as session:
         row = session.scalar(_newest(recipe["name"]))
-        if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _DEALING):
+        if row is None or any(row.recipe.get(field) != recipe.get(field) for field in _CUTTING):
             return None
         digest = row.digest
         same_code = row.transform_sha256 == transform_sha256 and _place(row.recipe) == _place(recipe)
@@ -67,6 +74,18 @@ def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transfor
     except NotFound:
         return None
     return Former(manifest, _parts(store, manifest) if same_code else None)
+
+
+def find_former_key(store: Store, catalog: Catalog, name: str) -> FormerKey | None:
+    """Read by which columns the rows of a dataset's newest snapshot were dealt; None: it has none, or its manifest is gone."""
+    digest = newest_digest(catalog, name)
+    if digest is None:
+        return None
+    try:
+        manifest = Dataset(store, name, digest).manifest
+    except NotFound:
+        return None
+    return FormerKey(digest, {column: manifest["schema"][column] for column in manifest["key"]})
 
 
 def _newest(name: str) -> Select[SnapshotRow]:

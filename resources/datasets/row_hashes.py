@@ -27,6 +27,11 @@ _NULL, _NAN, _FRACTION = np.uint64(0x6E756C6C6E756C6C), np.uint64(0x6E616E6E616E
 _TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
 _BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
 _VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
+_FAMILIES = {
+    "number": ("int", "uint", "half", "float", "double", "decimal", "bool"),
+    "moment": ("timestamp", "date", "time", "duration"),
+    "text": ("string", "large_string", "binary", "large_binary", "fixed_size_binary"),
+}
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -43,6 +48,18 @@ def hash_rows(words: Mapping[str, Words], columns: Iterable[str]) -> Words:
     for name, salt in zip(names, salts, strict=True):
         total += mix(words[name] ^ salt)
     return mix(total)
+
+
+def hash_family(kind: str) -> str:
+    """Name the types that are hashed alike: equal values of one family have equal hashes.
+
+    Args:
+        kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; itself a family where it is in none of the large ones.
+    """
+    for family, beginnings in _FAMILIES.items():
+        if kind.startswith(beginnings):
+            return family
+    return kind
 
 
 def mix(words: Words) -> Words:

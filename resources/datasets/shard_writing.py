@@ -1,8 +1,7 @@
 """Cutting a split's rows into shards of equal size, named by their content, and publishing those that the store does not have.
 
 First the total, then ``n = round(total / size)`` equal cuts: no shard is a small rest. What a former snapshot cut is cut there again as
-long as the rows are the same, so that what was appended is all that is stored; but its small shards, of less than a quarter of the size,
-are merged with what follows.
+long as the rows are the same, so that what was appended is all that is stored, with some small shards that are merged with it.
 """
 
 import hashlib
@@ -21,7 +20,7 @@ from halving.data.shards import Shard, open_shard
 from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import rebatched
 from resources.datasets.row_hashes import Words
-from resources.datasets.spool import Spool
+from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merged, statistics_of
 
 _STATISTICS = b"halving.statistics"
@@ -30,10 +29,8 @@ ROW, GROUP = "row_hash", "group_hash"
 the spec has one."""
 _HASH_BATCH = 1 << 20  # rows
 
-
-def is_small(shard: Shard, shard_bytes: int) -> bool:
-    """Whether a shard is merged with what is appended behind it."""
-    return shard.bytes < shard_bytes // 4
+Rows = Spool | JoinedSpools
+"""The rows of a split, complete."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +58,17 @@ class ShardWriter:
     shard_bytes: int
     stored: int = 0
 
-    def cut(self, spool: Spool, known: Sequence[Shard] = ()) -> tuple[list[Shard], Statistics]:
-        """All rows of a spool as shards, with their statistics.
+    def cut(self, spool: Rows, again: Sequence[Shard] = ()) -> tuple[list[Shard], Statistics]:
+        """Write all rows of a spool as shards, and count their statistics.
 
         Args:
-            known: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
+            again: the first shards of a former snapshot: the rows are cut there again as long as they are the same.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         written: list[_Made] = []
-        ends = accumulate(shard.rows for shard in known)
-        again = [(end - shard.rows, end, shard) for end, shard in zip(ends, known, strict=True) if end <= spool.rows]
-        for made in done_ahead(lambda rows: self._make(spool, *rows), again):
+        ends = accumulate(shard.rows for shard in again)
+        former_cuts = [(end - shard.rows, end, shard) for end, shard in zip(ends, again, strict=True) if end <= spool.rows]
+        for made in done_ahead(lambda rows: self._make(spool, *rows), former_cuts):
             if made is None:
                 break
             written.append(made)
@@ -82,7 +79,7 @@ class ShardWriter:
         self.stored += sum(shard.bytes for shard in {made.shard for made in written if made.is_new})
         return [made.shard for made in written], merged(made.statistics for made in written)
 
-    def _make(self, spool: Spool, begin: int, end: int, only: Shard | None = None) -> "_Made | None":
+    def _make(self, spool: Rows, begin: int, end: int, only: Shard | None = None) -> "_Made | None":
         """Write the shard of these rows; nothing if it would not be ``only``. Several threads may do so."""
         path = self.folder / f"shard-{begin}"
         digest = hashlib.sha256()
@@ -128,7 +125,7 @@ def rows_of(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
         return [reader.get_batch(number) for number in range(reader.num_record_batches)]
 
 
-def _equal_cuts(spool: Spool, row: int, shard_bytes: int) -> list[tuple[int, int]]:
+def _equal_cuts(spool: Rows, row: int, shard_bytes: int) -> list[tuple[int, int]]:
     """From a row on, about as many bytes in each part, of at least one row."""
     if row == spool.rows:
         return []

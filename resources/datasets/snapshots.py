@@ -29,19 +29,18 @@ from halving.trial.import_string import import_function
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import canonical, canonical_schema
+from resources.datasets.cutting import Cut, Cutter
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.former import PARTS, Former, find_former, newest_digest
+from resources.datasets.former import DEALING, PARTS, Former, FormerKey, find_former, find_former_key, newest_digest
 from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_copies import push_shards
-from resources.datasets.shard_writing import ShardWriter, read_hashes, rows_of
 from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
-from resources.datasets.statistics import Statistics, merged, without
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -66,15 +65,25 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
     transform = sha256(json.dumps(_modules_of(source), sort_keys=True).encode()).hexdigest()
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
+    former_key = find_former_key(store, catalog, source.name)
+    rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source) as opened:
         added = former.added(opened.parts) if former is not None and former.parts is not None and _is_readable(store, former) else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
-            spools, dealer, schema = _spool(store, folder, source, opened, former if added is not None else None, added or opened.parts)
-            opened.check_unchanged()
-            manifest = _cut(store, folder, source, spools, former, appended=added is not None, schema=schema)
-    manifest |= {
+            cutter = Cutter(store, folder, source.target, rules, source.shard_bytes)
+            if former is not None and added is not None:
+                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, added)
+                opened.check_unchanged()
+                cut = cutter.append(spools, former)
+            else:
+                spools, dealer, schema = _spool(folder, source, opened, None, former_key, opened.parts)
+                opened.check_unchanged()
+                _check_splits(source, {split: spool.rows for split, spool in spools.items()})
+                has_schema_of_former = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
+                cut = cutter.cut(spools, former if has_schema_of_former else None)
+    manifest = _manifest(source, rules, schema, cut) | {
         "recipe": recipe,
         "key": list(dealer.key),
         "lineage": {
@@ -113,6 +122,7 @@ def snapshot_for(
             f"snapshot = {spec.snapshot!r} is not accepted: it is of the dataset {snapshot.name!r} with the target {snapshot.target!r}, "
             f"not of {spec.dataset.name!r} with {spec.dataset.target!r}"
         )
+    _check_dealing(snapshot, spec)
     return _of_schema(catalog, usable(snapshot, "snapshot", allow_deprecated=allow_deprecated), spec)
 
 
@@ -122,6 +132,18 @@ def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | 
     with contextlib.suppress(NotFound):
         return Dataset(store, manifest["name"], before).manifest if before else None
     return None
+
+
+def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
+    """Refuse a snapshot whose rows were dealt otherwise than the spec says: its checks of leaks would be of other rules."""
+    wanted = spec.dataset.model_dump(mode="json", exclude_none=True)
+    for field in DEALING:
+        value = snapshot.recipe.get(field)
+        if value != wanted.get(field):
+            raise InvalidInput(
+                f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = {value!r}, and the spec has "
+                f"{wanted.get(field)!r}; leave snapshot out, and one is taken as the spec says"
+            )
 
 
 def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapshot:
@@ -135,31 +157,15 @@ def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapsho
     return snapshot
 
 
-class _Spools:
-    """The spools of the splits, made when a split gets its first row; what a former snapshot's small shards have comes first."""
-
-    def __init__(self, store: Store, folder: Path, source: DatasetSource, former: Former | None) -> None:
-        self._store, self._folder, self._source, self._former = store, folder, source, former
-        self.by_split: dict[str, Spool] = {}
-
-    def append(self, split: str, rows: pa.RecordBatch, hashes: Words) -> None:
-        spool = self.by_split.get(split)
-        if spool is None:
-            spool = self.by_split[split] = Spool(self._folder / "spools" / split, rows.schema)
-            for shard in self._former.kept(split, self._source.shard_bytes)[1] if self._former else []:
-                known, begin = read_hashes(self._store, shard, _rules_of_hashes(self._source))[0], 0
-                for batch in rows_of(self._store, shard):
-                    spool.append(batch, known[begin : begin + batch.num_rows])
-                    begin += batch.num_rows
-        spool.append(rows, hashes)
-
-
 def _spool(
-    store: Store, folder: Path, source: DatasetSource, opened: OpenedSource, former: Former | None, parts: Sequence[Part]
+    folder: Path, source: DatasetSource, opened: OpenedSource, schema: pa.Schema | None, former_key: FormerKey | None, parts: Sequence[Part]
 ) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
-    """Read the parts and deal their rows."""
-    spools = _Spools(store, folder, source, former)
-    schema: pa.Schema | None = _schema_of(store, former) if former is not None else None
+    """Read the parts and deal their rows.
+
+    Args:
+        schema: that the rows must have; None: the first rows say it.
+    """
+    spools: dict[str, Spool] = {}
     dealer: Dealer | None = None
     raw = (rows for part in parts for rows in part.read())
     given = transformed(source, slices(raw))
@@ -170,7 +176,7 @@ def _spool(
             if schema is None:
                 schema = canonical_schema(rows.schema)
             if dealer is None:
-                dealer = make_dealer(source, schema.names, opened.default_group)
+                dealer = make_dealer(source, schema, opened.default_group, former_key)
             yield canonical(rows, schema)
 
     def dealt(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch, Words]]:
@@ -185,55 +191,34 @@ def _spool(
 
     for parts_of_splits in done_ahead(dealt, prepared()):
         for split, rows, hashes in parts_of_splits:
-            spools.append(split, rows, hashes)
+            if split not in spools:
+                spools[split] = Spool(folder / "spools" / split, rows.schema)
+            spools[split].append(rows, hashes)
     if dealer is None or schema is None:
         field, value = source.given
         raise InvalidInput(f"dataset.{field} = {str(value)!r} is not accepted: it has no rows")
-    for spool in spools.by_split.values():
+    for spool in spools.values():
         spool.complete()
-    return spools.by_split, dealer, schema
+    return spools, dealer, schema
 
 
-def _cut(
-    store: Store, folder: Path, source: DatasetSource, spools: dict[str, Spool], former: Former | None, *, appended: bool, schema: pa.Schema
-) -> dict[str, Any]:
-    """Cut the spools into shards, and describe what there is then."""
-    rules = _rules_of_hashes(source)
-    same_schema = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
-    known = {split: former.kept(split, source.shard_bytes) for split in former.manifest["shards"]} if former and same_schema else {}
-    untouched = {split: [*kept, *tail] for split, (kept, tail) in known.items() if appended and split not in spools}
-    rows = {split: sum(shard.rows for shard in shards) for split, shards in untouched.items()}
-    for split, spool in spools.items():
-        rows[split] = spool.rows + (sum(shard.rows for shard in known[split][0]) if appended and split in known else 0)
-    _check_splits(source, rows)
-    shards = dict(untouched)
-    statistics: dict[str, Statistics] = {split: former.manifest["statistics"][split] for split in untouched} if former else {}
-
-    stored = 0
-    for split in sorted(spools):
-        writer = ShardWriter(store, folder / "cutting" / split, source.target, rules, source.shard_bytes)
-        kept, tail = known.get(split, ([], []))
-        if appended and former is not None:
-            made, found = writer.cut(spools[split])
-            before = former.manifest["statistics"].get(split, {})
-            shards[split] = [*kept, *made]
-            statistics[split] = merged([without(before, (read_hashes(store, shard, rules)[1] for shard in tail)), found])
-        else:
-            unchanged = spools[split].rows == sum(shard.rows for shard in (*kept, *tail))
-            shards[split], statistics[split] = writer.cut(spools[split], known=[*kept, *tail] if unchanged else kept)
-        stored += writer.stored
+def _manifest(source: DatasetSource, rules: str, schema: pa.Schema, cut: Cut) -> dict[str, Any]:
+    """What a snapshot is, apart from where it comes from."""
+    shards = [shard for of_split in cut.shards.values() for shard in of_split]
     manifest = {
         "name": source.name,
         "target": source.target,
-        "rows": sum(rows.values()),
-        "bytes": sum(shard.bytes for of_split in shards.values() for shard in of_split),
-        "stored": stored,
+        "group": source.group,
+        "split_column": source.split_column,
+        "rows": sum(shard.rows for shard in shards),
+        "bytes": sum(shard.bytes for shard in shards),
+        "stored": cut.stored,
         "schema": {column.name: str(column.type) for column in schema},
         "schema_sha256": _schema_sha256(schema),
-        "splits": rows,
+        "splits": {split: sum(shard.rows for shard in of_split) for split, of_split in cut.shards.items()},
         "hashes": rules,
-        "shards": {split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split] for split, of_split in shards.items()},
-        "statistics": statistics,
+        "shards": {split: [[shard.sha256, shard.rows, shard.bytes] for shard in of_split] for split, of_split in cut.shards.items()},
+        "statistics": cut.statistics,
     }
     return {**manifest, "digest": _digest(manifest)}
 
@@ -254,12 +239,17 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash, the target and the name."""
+    """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash, the target and the name.
+
+    Where the spec has a group or a split_column it is over these, too: the checks of leaks are made of the hashes that they define.
+    """
     digest = sha256()
     for split in sorted(manifest["shards"]):
         for shard in shards_of(manifest, split):
             digest.update(f"{split} {shard.sha256} {shard.rows} {shard.bytes}\n".encode())
     digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode())
+    if manifest["group"] or manifest["split_column"]:
+        digest.update(f"group {json.dumps(manifest['group'])}\nsplit_column {json.dumps(manifest['split_column'])}\n".encode())
     return f"sha256:{digest.hexdigest()}"
 
 

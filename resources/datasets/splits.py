@@ -1,9 +1,9 @@
 """Which split a row belongs to: a pure function of the row and the spec, so that a row never changes its split.
 
-By shares, a row's group (or all its columns but the target) is hashed with the seed to a fraction of [0, 1), and the splits divide that
-interval among them: test first, then the others by name. So a row that is added, removed or moved has no effect on another, and a share
-that grows takes rows from its neighbours only. How many rows a split gets is therefore binomial: about 1,000 +- 28 of 5,000 at a share of
-0.2.
+By shares, a row's group is hashed with the seed to a fraction of [0, 1), and the splits divide that interval among them: test first, then
+the others by name. So a row that is added, removed or moved has no effect on another, and a share that grows takes rows from its neighbours
+only. Without a group all columns but the target are hashed, of those that the dataset's first snapshot had: a column that is added later
+moves no row. How many rows a split gets is binomial: about 1,000 +- 28 of 5,000 at a share of 0.2.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
-from resources.datasets.row_hashes import Words, column_words, hash_rows, mix
+from resources.datasets.former import FormerKey
+from resources.datasets.row_hashes import Words, column_words, hash_family, hash_rows, mix
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -42,15 +43,19 @@ class Dealer:
     deal: Callable[[pa.RecordBatch, Mapping[str, Words]], Dealt]
 
 
-def make_dealer(source: DatasetSource, columns: Sequence[str], default_group: Sequence[str] = ()) -> Dealer:
-    """The dealer of a spec for rows with these columns.
+def make_dealer(source: DatasetSource, schema: pa.Schema, default_group: Sequence[str] = (), former_key: FormerKey | None = None) -> Dealer:
+    """Make the dealer of a spec for rows of a schema.
 
     Args:
-        default_group: the columns that decide where the spec has no ``group``; none: all but the target.
+        default_group: the columns that decide where neither the spec has a ``group`` nor the dataset a former snapshot; none: all but the
+            target.
+        former_key: what decided in the dataset's newest snapshot. It decides again where the spec has no ``group``, so that a column that
+            is added moves no row.
 
     Raises:
-        InvalidInput: the spec names a column that is not there.
+        InvalidInput: the spec names a column that is not there, or a column that decided is not there any more.
     """
+    columns = schema.names
     for field, named in (
         ("target", [source.target]),
         ("group", source.group or []),
@@ -65,8 +70,7 @@ def make_dealer(source: DatasetSource, columns: Sequence[str], default_group: Se
     if source.split_times:
         times = source.split_times
         return Dealer((), _by_time(times.column, [times.validation, times.test], ["train", "validation", "test"]))
-    default = default_group if set(default_group) <= set(columns) else ()  # a transform may have left them out
-    key = tuple(source.group or default or [name for name in columns if name != source.target] or columns)
+    key = _key_of(source, schema, default_group, former_key)
     shares = _folded(source.splits, source.folds) if source.folds else source.splits
     names, bounds = thresholds(shares)
     salt = mix(np.array([source.seed], np.uint64))[0]
@@ -81,7 +85,36 @@ def make_dealer(source: DatasetSource, columns: Sequence[str], default_group: Se
 def deal_table(source: DatasetSource, table: pa.Table) -> Dealt:
     """The row numbers of a whole table by split."""
     (rows,) = table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
-    return make_dealer(source, table.column_names).deal(rows, column_words(rows))
+    return make_dealer(source, table.schema).deal(rows, column_words(rows))
+
+
+def _key_of(source: DatasetSource, schema: pa.Schema, default_group: Sequence[str], former_key: FormerKey | None) -> tuple[str, ...]:
+    """The columns by whose hash rows are dealt."""
+    if source.group:
+        return tuple(source.group)
+    if former_key is not None and former_key.types and not source.redeal:
+        _check_key(former_key, schema)
+        return tuple(former_key.types)
+    if default_group and set(default_group) <= set(schema.names):  # a transform may have left them out
+        return tuple(default_group)
+    return tuple([name for name in schema.names if name != source.target] or schema.names)
+
+
+def _check_key(former_key: FormerKey, schema: pa.Schema) -> None:
+    """Refuse rows that the former key would deal otherwise than before."""
+    changes = []
+    for column, former_kind in former_key.types.items():
+        kind = str(schema.field(column).type) if column in schema.names else None
+        if kind is None:
+            changes.append(f"{column} is gone")
+        elif hash_family(kind) != hash_family(former_kind):
+            changes.append(f"{column} is {kind} and was {former_kind}")
+    if changes:
+        raise InvalidInput(
+            f"dataset.group is needed: the rows of {former_key.snapshot} were dealt by the hash of {listed(list(former_key.types))}, of "
+            f"which now {listed(changes)}. So all rows would be dealt anew, and rows of the test split be trained on. Give group, columns "
+            "that tell rows from each other and stay as they are; or redeal: true, which deals all rows anew all the same"
+        )
 
 
 def thresholds(shares: Mapping[str, float]) -> tuple[list[str], Words]:

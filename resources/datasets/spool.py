@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -102,3 +102,46 @@ class Spool:
         self._writer.write_batch(rows)
         self._counts.append(rows.num_rows)
         self._sizes.append(int(row_bytes(rows).sum()))
+
+
+class JoinedSpools:
+    """Reads complete spools, one behind the other, as one."""
+
+    def __init__(self, spools: Sequence[Spool]) -> None:
+        self._spools = spools
+        self.schema = spools[0].schema
+        self._starts = list(accumulate((spool.rows for spool in spools), initial=0))
+        self._offsets = list(accumulate((spool.bytes for spool in spools), initial=0))
+        self.rows = self._starts[-1]
+        self.bytes = self._offsets[-1]
+
+    def bytes_before(self, row: int) -> int:
+        """As of one spool."""
+        number = self._place(self._starts, row)
+        return self._offsets[number] + self._spools[number].bytes_before(row - self._starts[number])
+
+    def row_at(self, offset: int) -> int:
+        """As of one spool."""
+        number = self._place(self._offsets, offset)
+        return self._starts[number] + self._spools[number].row_at(offset - self._offsets[number])
+
+    def read(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """As of one spool."""
+        for spool, first, last in self._parts(begin, end):
+            yield from spool.read(first, last)
+
+    def hashes(self, begin: int, end: int) -> Words:
+        """As of one spool."""
+        return np.concatenate([spool.hashes(first, last) for spool, first, last in self._parts(begin, end)])
+
+    def _place(self, bounds: list[int], value: int) -> int:
+        """The number of the spool in which a row or a byte is; the end is in the last one."""
+        return min(bisect_right(bounds, value), len(self._spools)) - 1
+
+    def _parts(self, begin: int, end: int) -> Iterator[tuple[Spool, int, int]]:
+        """The spools that have some of these rows, with the first of them and the one behind the last, counted in the spool."""
+        for spool, start in zip(self._spools, self._starts, strict=False):
+            first = max(begin - start, 0)
+            last = min(end - start, spool.rows)
+            if first < last:
+                yield spool, first, last

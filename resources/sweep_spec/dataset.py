@@ -190,12 +190,17 @@ class DatasetSource(Strict):
     splits: dict[Name, float] = Field(
         default={"train": 0.6, "validation": 0.2, "test": 0.2},
         description="Share of the rows in each split; train, validation and test are required, and the shares must add up to 1. "
-        "A row is dealt by a hash of its group, or of its columns without the target.",
+        "A row is dealt by a hash of its group, or of the columns, without the target, that the dataset's first snapshot had.",
     )
     group: Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)] | None = Field(
         default=None,
         description="A column or several, for example user_id: rows that have them in common are in one split. "
         "With split_column or split_times that is only checked.",
+    )
+    redeal: Annotated[bool | None, AfterValidator(lambda value: value or None)] = Field(
+        default=None,
+        description="Without group, deal all rows anew by all columns that there are now, though the snapshot before was dealt by others: "
+        "rows of its test split may be trained on then.",
     )
     folds: int | None = Field(
         default=None, ge=2, le=_MOST_FOLDS, description="Deal what is not test into so many folds, for run.dataset.read('train', fold=0)."
@@ -233,6 +238,8 @@ class DatasetSource(Strict):
             raise ValueError("split_column and split_times are two ways to split; give one of them")
         if ways and (unused := [field for field in ("splits", "folds", "seed") if _differs(self, field)]):
             raise ValueError(f"{ways[0]} says each row's split, so {listed(unused)} would have no effect; leave it out")
+        if self.redeal and (way := next((name for name in ("group", "split_column", "split_times") if getattr(self, name)), None)):
+            raise ValueError(f"{way} says each row's split, so redeal would have no effect; leave it out")
         if self.folds and len(self.splits) > len(REQUIRED_SPLITS):
             raise ValueError(f"folds = {self.folds} deals what is not test, so splits must be train, validation and test, not {shares}")
         return self

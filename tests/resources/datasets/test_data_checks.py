@@ -71,6 +71,19 @@ def test_a_row_that_is_twice_in_a_split_is_found(checked: Checked) -> None:
     assert found["leaked_rows"].passed
 
 
+@pytest.mark.parametrize("former_group", ["id", None])
+@pytest.mark.parametrize(
+    "way", [{}, {"split_column": None, "split_times": {"column": "day", "validation": "2026-06-30", "test": "2026-08-29"}}]
+)
+def test_a_group_is_checked_though_the_same_rows_were_taken_with_another_group_before(
+    checked: Checked, former_group: str | None, way: dict[str, Any]
+) -> None:
+    user = [f"u{number % 50}" for number in range(300)]
+    assert checked(visits(user=user), group=former_group, **way)["leaked_groups"].passed
+    leaks = checked(visits(user=user), group="user", **way)["leaked_groups"]
+    assert (leaks.passed, leaks.reason) == (False, "50 values of user are in two splits or more")
+
+
 def test_a_group_that_is_in_two_splits_is_found(checked: Checked) -> None:
     user = [f"u{number // 10}" for number in range(300)]
     user[250] = "u3"

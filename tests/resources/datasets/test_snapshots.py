@@ -156,7 +156,7 @@ def test_shards_that_are_there_take_no_second_place_on_the_disk_while_they_are_c
     shards, _ = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB).cut(spool)
     assert len(shards) == 4
     again = ShardWriter(store, tmp_path / "cutting", "label", "rules", MIB)
-    assert (again.cut(spool, known=shards)[0], again.stored) == (shards, 0)
+    assert (again.cut(spool, again=shards)[0], again.stored) == (shards, 0)
     assert list((tmp_path / "cutting").iterdir()) == []
 
 
@@ -211,12 +211,37 @@ def test_what_is_appended_is_all_that_is_stored(
     found = manifest["statistics"]
     assert sum(found[split]["label"]["classes"]["3"] for split in found) == 4_020
     assert max(found[split]["id"]["max"] for split in found) == 40_199
-    third = opened(backend, take(40_400)).manifest
+    third = opened(backend, take(41_200)).manifest
     assert {split: len(shards) for split, shards in third["shards"].items()} == {
         split: len(shards) for split, shards in manifest["shards"].items()
-    }, "what was small is merged with what came"
-    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in found) == 4_040
-    assert take(40_400).new is False
+    }, "what is small beside what comes is merged with it"
+    assert sum(third["statistics"][split]["label"]["classes"]["3"] for split in found) == 4_120
+    assert take(41_200).new is False
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
+    backend: Backend, provide: Callable[..., DatasetSource], tmp_path: Path, named: bool
+) -> None:
+    def take(rows: int) -> Dataset:
+        if not named:
+            return opened(backend, take_snapshot(backend.store, backend.catalog, provide(images(rows), shard_mib=1)))
+        (tmp_path / "raw").mkdir(exist_ok=True)
+        stored = pq.ParquetDataset(tmp_path / "raw").read(["id"]).num_rows if any((tmp_path / "raw").iterdir()) else 0
+        pq.write_table(images(rows - stored, stored), tmp_path / "raw" / f"{rows:06}.parquet")
+        source = {"name": "points", "target": "label", "shard_mib": 1, "source": {"files": str(tmp_path / "raw")}}
+        return opened(backend, take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source)))
+
+    rows = 5_000
+    dataset = take(rows)
+    for _ in range(20):
+        before = dataset.manifest["bytes"]
+        rows += rows // 100
+        dataset = take(rows)
+        assert dataset.manifest["stored"] <= 0.015 * before
+    assert dataset.read().sort_by("id").equals(images(rows))
+    classes = [of_split["label"]["classes"] for of_split in dataset.manifest["statistics"].values()]
+    assert sum(sum(counts.values()) for counts in classes) == rows
 
 
 def test_a_source_that_went_back_is_the_snapshot_that_it_was(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
@@ -398,6 +423,17 @@ def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
     ):
         with pytest.raises(InvalidInput, match=says):
             snapshot_for(backend.store, backend.catalog, small_spec(**wrong))
+
+
+@pytest.mark.parametrize("changes", [{"group": "label"}, {"seed": 1}, {"splits": {"train": 0.8, "validation": 0.1, "test": 0.1}}])
+def test_a_snapshot_whose_rows_were_dealt_otherwise_than_the_spec_says_is_refused(
+    backend: Backend, small_spec: Callable[..., SweepSpec], changes: dict[str, Any]
+) -> None:
+    spec = small_spec()
+    taken = take_snapshot(backend.store, backend.catalog, spec.dataset)
+    dataset = {**spec.dataset.model_dump(mode="json", exclude_none=True), **changes}
+    with pytest.raises(InvalidInput, match=f"it was taken with dataset.{next(iter(changes))} = .*leave snapshot out"):
+        snapshot_for(backend.store, backend.catalog, small_spec(dataset=dataset, snapshot=taken.digest))
 
 
 def test_a_snapshot_is_found_by_its_digest_or_by_the_beginning_of_one(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:

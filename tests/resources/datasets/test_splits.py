@@ -1,15 +1,21 @@
 """A row never changes its split, whatever other rows come, go or move."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from halving import InvalidInput
+from halving import Dataset, InvalidInput
+from resources.backend import Backend
+from resources.datasets.snapshots import take_snapshot
 from resources.datasets.splits import deal_table, thresholds
 from resources.sweep_spec.dataset import DatasetSource
 from tests.properties import examples
@@ -140,3 +146,96 @@ def test_a_column_may_name_the_split() -> None:
 def test_a_column_that_cannot_decide_is_refused_by_name(changes: dict[str, Any], table: pa.Table, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         deal_table(source(**changes), table)
+
+
+def numbered(rows: int = 2_000, **columns: Any) -> pa.Table:
+    numbers = np.arange(rows)
+    return pa.table({"id": numbers, "x": numbers % 17, "name": [f"n{number}" for number in numbers], "label": numbers % 2} | columns)
+
+
+@pytest.fixture
+def splits_of(backend: Backend, provide: Callable[..., DatasetSource]) -> Callable[..., dict[int, str]]:
+    """Takes a snapshot of a table, and says the split of each id."""
+
+    def take(table: pa.Table, **changes: Any) -> dict[int, str]:
+        snapshot = take_snapshot(backend.store, backend.catalog, provide(table, **changes))
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        return {number: split for split in dataset.splits for number in dataset.read(split)["id"].to_pylist()}
+
+    return take
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        numbered(later=np.arange(2_000) % 3),
+        numbered(later=["a"] * 2_000).select(["later", "label", "name", "x", "id"]),
+        numbered(x=np.arange(2_000) % 17 * 1.0),
+        numbered(name=pa.array([f"n{number}" for number in range(2_000)], pa.large_string())),
+        numbered(name=pa.array([f"n{number}" for number in range(2_000)]).dictionary_encode()),
+        numbered(label=["yes", "no"] * 1_000),
+        numbered(2_500),
+    ],
+)
+def test_columns_that_are_added_and_other_types_of_equal_values_move_no_row(
+    splits_of: Callable[..., dict[int, str]], table: pa.Table
+) -> None:
+    before = splits_of(numbered())
+    after = splits_of(table)
+    assert {number: after[number] for number in before} == before
+    assert splits_of(numbered()) == before
+
+
+def test_the_first_columns_decide_though_the_columns_change_again_and_again(splits_of: Callable[..., dict[int, str]]) -> None:
+    before = splits_of(numbered())
+    for changes in ({"later": np.arange(2_000)}, {"other": np.arange(2_000)}, {"later": np.arange(2_000) % 5, "third": ["t"] * 2_000}):
+        assert splits_of(numbered(**changes)) == before
+    assert splits_of(numbered(), split_column=None, seed=0) == before
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (numbered().drop_columns(["name"]), "name is gone"),
+        (numbered().rename_columns(["id", "x", "title", "label"]), "name is gone"),
+        (numbered(x=[str(number % 17) for number in range(2_000)]), "x is string and was int64"),
+        (numbered(x=pa.array(range(2_000), pa.timestamp("s"))), r"x is timestamp\[s\] and was int64"),
+    ],
+)
+def test_rows_that_would_all_be_dealt_anew_are_refused_with_the_ways_on(
+    splits_of: Callable[..., dict[int, str]], table: pa.Table, says: str
+) -> None:
+    before = splits_of(numbered())
+    with pytest.raises(
+        InvalidInput, match=rf"dataset.group is needed: .* dealt by the hash of id, x, name, .*{says}.*Give group, .*redeal: true"
+    ):
+        splits_of(table)
+    assert splits_of(table, group="id").keys() == before.keys()
+
+
+def test_rows_are_dealt_anew_where_the_spec_says_so(splits_of: Callable[..., dict[int, str]]) -> None:
+    before = splits_of(numbered())
+    anew = splits_of(numbered().drop_columns(["name"]), redeal=True)
+    assert sum(anew[number] != split for number, split in before.items()) > 500
+    assert splits_of(numbered(later=["a"] * 2_000).drop_columns(["name"])) == anew, "what decided last decides from then on"
+    with pytest.raises(ValidationError, match="group says each row's split, so redeal would have no effect"):
+        splits_of(numbered(), redeal=True, group="id")
+
+
+def test_files_that_are_appended_are_dealt_by_the_first_columns_too(backend: Backend, tmp_path: Path) -> None:
+    """The table has another column than when it was first taken; then only the new file is read."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+
+    def take() -> dict[int, str]:
+        source = {"name": "points", "source": {"files": str(folder)}, "target": "label"}
+        snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(source))
+        dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
+        return {number: split for split in dataset.splits for number in dataset.read(split)["id"].to_pylist()}
+
+    pq.write_table(numbered(), folder / "0.parquet")
+    before = take()
+    pq.write_table(numbered(later=np.arange(2_000)), folder / "0.parquet")
+    assert take() == before
+    pq.write_table(numbered(3_000, later=np.arange(3_000)).slice(2_000), folder / "1.parquet")
+    assert {number: split for number, split in take().items() if number < 2_000} == before
