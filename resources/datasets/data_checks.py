@@ -65,9 +65,10 @@ def check_data(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any
     Args:
         before: the manifest of the dataset's snapshot before this one.
     """
-    severities = {name: getattr(source.checks, name) for name in CHECKS if name not in ("nulls", "ranges")}
-    chosen = [name for name in CHECKS if severities.get(name, "block") != "off"]
-    return [check_one(name, dataset, source, before, blocking=severities.get(name, "block") == "block") for name in chosen]
+    severities = {name: source.checks.severity(name) for name in CHECKS}
+    return [
+        check_one(name, dataset, source, before, blocking=severity == "block") for name, severity in severities.items() if severity != "off"
+    ]
 
 
 def check_one(name: str, dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None = None, *, blocking: bool) -> DataCheck:

@@ -2,9 +2,9 @@
 
 import math
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from halving.errors import InvalidInput
 from halving.features.reference import REFERENCE_RULE, parse_reference, parse_references
@@ -127,15 +127,20 @@ class SplitTimes(Strict):
 Severity = Literal["block", "warn", "off"]
 """What a data check does that fails: the sweep does not begin; it says so; it is not made."""
 
+_BOUNDS = {"nulls": "{age: 0.1}", "ranges": "{age: {min: 0, max: 120}}"}
+"""The checks whose bounds have their name, with an example of them; their severity has a field of its own."""
+
 
 class DataChecks(Strict):
     """What is looked at in a snapshot before anything is trained on it."""
 
     schema_as_before: Severity = Field(default="warn", description="Its columns and types are those of the snapshot before.")
     nulls: dict[Column, Annotated[float, Field(ge=0, le=1)]] = Field(
-        default={}, description="The share of nulls that a column may have; the target none, unless it is given here. Blocks."
+        default={}, description="The share of nulls that a column may have; the target none, unless it is given here."
     )
-    ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have. Blocks.")
+    nulls_severity: Severity = Field(default="block", description="No column has more nulls than it may.")
+    ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have.")
+    ranges_severity: Severity = Field(default="block", description="No column leaves its range.")
     duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")
     leaked_rows: Severity = Field(default="block", description="No row is in two splits.")
     leaked_groups: Severity = Field(default="block", description="No group is in two splits.")
@@ -144,6 +149,20 @@ class DataChecks(Strict):
     lone_predictor: Severity = Field(default="warn", description="No feature predicts the target by itself: it may have been made of it.")
     small_classes: Severity = Field(default="warn", description="Each class has at least min_class_rows rows in each split.")
     min_class_rows: int = Field(default=5, ge=1, description="For the check of small_classes.")
+
+    @field_validator(*_BOUNDS, mode="before")
+    @classmethod
+    def _no_severity(cls, value: Any, info: ValidationInfo) -> Any:
+        severity = "off" if value is False else value  # YAML reads a plain off as false
+        if not isinstance(severity, str) or severity not in get_args(Severity):
+            return value
+        bounds = f"{info.field_name} has the bounds of columns, such as {_BOUNDS[str(info.field_name)]}"
+        raise ValueError(f'{bounds}; give {info.field_name}_severity: "{severity}"')
+
+    def severity(self, check: str) -> Severity:
+        """What the check of this name does that fails."""
+        chosen: Severity = getattr(self, f"{check}_severity" if check in _BOUNDS else check)
+        return chosen
 
 
 def _reference(given: str) -> str:

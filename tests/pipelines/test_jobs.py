@@ -128,6 +128,14 @@ def test_nothing_is_trained_on_a_snapshot_that_leaks_and_the_check_shows_the_row
     assert slots(backend, small(dataset={**dataset, "checks": {"leaked_rows": "warn"}})) > 0
 
 
+def test_a_column_that_leaves_its_range_ends_the_sweep_before_its_first_trial_unless_it_only_warns(backend: Backend, small: Small) -> None:
+    dataset = {"name": "points", "source": "tests.trainables:data", "target": "label"}
+    ranges = {"x": {"max": 0}}
+    with pytest.raises(dg.Failure, match=r"ranges: x goes from .* and may from anything to 0"):
+        slots(backend, small(dataset={**dataset, "checks": {"ranges": ranges}}))
+    assert slots(backend, small(dataset={**dataset, "checks": {"ranges": ranges, "ranges_severity": "warn"}})) > 0
+
+
 def test_the_newest_snapshot_is_checked_again_from_dagsters_page(backend: Backend, small: Small) -> None:
     slots(backend, small())
     with dg.DagsterInstance.ephemeral() as instance:

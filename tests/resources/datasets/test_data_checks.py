@@ -143,6 +143,24 @@ def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checke
     assert found["nulls"].blocking
 
 
+@pytest.mark.parametrize("name", CHECKS)
+def test_each_check_blocks_or_warns_or_is_not_made_as_the_spec_says(checked: Checked, name: str) -> None:
+    field = f"{name}_severity" if name in ("nulls", "ranges") else name
+    for severity, blocking in (("block", True), ("warn", False), ("off", None)):
+        outcome = checked(visits(), checks={field: severity}).get(name)
+        assert (None if outcome is None else outcome.blocking) is blocking
+
+
+def test_nulls_and_ranges_that_warn_are_still_found(checked: Checked) -> None:
+    ages: list[int | None] = [*visits()["age"].to_pylist()]
+    ages[4], ages[6] = -3, None
+    bounds = {"ranges": {"age": {"min": 0}}, "nulls": {"age": 0}}
+    outcomes = checked(visits(age=ages), checks={**bounds, "nulls_severity": "warn", "ranges_severity": "warn"})
+    for name, row in (("nulls", "6"), ("ranges", "4")):
+        assert (outcomes[name].passed, outcomes[name].blocking) == (False, False)
+        assert [shown["id"] for shown in outcomes[name].rows] == [row]
+
+
 def test_a_check_of_a_column_that_is_not_there_fails_and_says_so(checked: Checked) -> None:
     found = checked(visits(), checks={"ranges": {"user": {"max": 1}, "ag": {"max": 1}}, "nulls": {"ag": 0}, "time_column": "when"})
     assert found["ranges"].reason == "checks.ranges names columns that are not numbers: ag, user"

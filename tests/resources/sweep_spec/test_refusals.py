@@ -25,6 +25,10 @@ def objective(**changes: Any) -> dict[str, Any]:
     return {"objective": {"metric": "score", "direction": "maximize", **changes}}
 
 
+def data_checks(**checks: Any) -> dict[str, Any]:
+    return {"dataset": {"name": "points", "source": "tests.trainables:data", "target": "label", "checks": checks}}
+
+
 RANGES = [
     (space(lr={"float": {"low": 1.0, "high": 0.1}}), ["space.lr.float", "low = 1.0", "below high = 0.1"]),
     (space(lr={"float": {"low": 1.0, "high": 1.0}}), ["space.lr.float", "low = 1.0", "below high = 1.0", "give constant"]),
@@ -160,6 +164,16 @@ LIMITS = [
     ({"constraints": ["x < " + "+".join("x" * 300)]}, ["constraints.0 = 'x < x+x", "more than 50 deep"]),
 ]
 
+DATA_CHECKS = [
+    (data_checks(nulls="warn"), ["dataset.checks.nulls = 'warn'", "bounds of columns, such as {age: 0.1}", 'give nulls_severity: "warn"']),
+    (data_checks(nulls=False), ["dataset.checks.nulls = False", 'give nulls_severity: "off"']),  # YAML's plain off
+    (data_checks(ranges="block"), ["dataset.checks.ranges = 'block'", "{age: {min: 0, max: 120}}", 'give ranges_severity: "block"']),
+    (data_checks(ranges="all"), ["dataset.checks.ranges = 'all'", "give names and values"]),
+    (data_checks(nulls={"age": "warn"}), ["dataset.checks.nulls.age = 'warn'", "a valid number"]),
+    (data_checks(nulls_severity={"age": 0.1}), ["dataset.checks.nulls_severity = {'age': 0.1}", "'block', 'warn' or 'off'"]),
+    (data_checks(range_severity="warn"), ["dataset.checks.range_severity", "did you mean 'ranges_severity'"]),
+]
+
 OTHERS = [
     ({"metrics": ["roc_ac"]}, ["metrics.0 = 'roc_ac'", "did you mean 'roc_auc'", "neg_log_loss"]),
     ({"metrics": ["rand_score"]}, ["metrics.0 = 'rand_score'", "no such scorer for a table"]),
@@ -209,7 +223,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + LIMITS + OTHERS, ids=lambda value: str(value)[:60]
+    ("change", "said"),
+    RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + LIMITS + DATA_CHECKS + OTHERS,
+    ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
     small: Callable[..., dict[str, Any]], change: dict[str, Any], said: list[str]
