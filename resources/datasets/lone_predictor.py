@@ -24,7 +24,7 @@ def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Seq
         has_classes: whether the target's values are classes; otherwise they are numbers.
         columns: those to try; lists, structs and binary values are not.
     """
-    from sklearn.metrics import balanced_accuracy_score, r2_score
+    from sklearn.metrics import r2_score
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
     rows = rows.filter(pc.is_valid(rows[target]))
@@ -45,10 +45,17 @@ def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Seq
         known = np.isin(truth[tried], truth[fitted]) if has_classes else np.ones(len(tried), np.bool_)
         if not known.any():
             continue
-        score = (balanced_accuracy_score if has_classes else r2_score)(truth[tried][known], tree.predict(values[tried, None])[known])
+        score = (_balanced_accuracy if has_classes else r2_score)(truth[tried][known], tree.predict(values[tried, None])[known])
         if score >= THRESHOLD:
             found[name] = float(score)
     return found
+
+
+def _balanced_accuracy(truth: NDArray[np.float64], predicted: NDArray[np.float64]) -> float:
+    """The mean share of each class that is predicted right; scikit-learn's own warns of a predicted class that is not in the truth."""
+    from sklearn.metrics import recall_score
+
+    return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
 def _numbers(values: pa.Array) -> NDArray[np.float64] | None:

@@ -120,6 +120,12 @@ def test_a_feature_that_was_made_of_the_target_is_found(checked: Checked, made: 
     assert "age" not in found.reason
 
 
+def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Checked) -> None:
+    labels = [f"class {number % 50}" for number in range(300)]  # some are in one half of the sample alone
+    outcome = checked(visits(label=labels, made=[number % 50 for number in range(300)]), checks={"small_classes": "off"})["lone_predictor"]
+    assert outcome.reason.startswith("predict the target by themselves, on rows that they were not fitted to: made (balanced accuracy 1.0")
+
+
 def test_classes_with_few_rows_are_found_by_split(checked: Checked) -> None:
     labels = [*visits()["label"].to_pylist()]
     labels[10:13] = ["rare"] * 3
