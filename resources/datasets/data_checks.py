@@ -4,7 +4,7 @@ A check gives its reason and some rows to look at. It reads the manifest's stati
 has to show or to try.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.diff import compare
-from resources.datasets.lone_predictor import lone_predictors
+from resources.datasets.lone_predictor import lone_predictors, places_by_target
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes, rows_of
+from resources.datasets.shard_writing import read_hashes
+from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
 from resources.datasets.statistics import Statistics, all_columns
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
@@ -35,12 +36,9 @@ CHECKS = {
     "lone_predictor": "No feature predicts the target by itself.",
     "small_classes": "Each class has enough rows in each split.",
 }
-_SHOWN = 5  # rows to look at
-_LONGEST = 80  # characters of a value that is shown
 # As Arrow's names of types begin.
 _NOT_SCALAR = ("list", "large_list", "fixed_size_list", "struct", "binary", "large_binary", "fixed_size_binary")
 _AT_ONCE = 50_000_000  # hashes that are sorted at a time: 1 GB of memory
-Row = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -77,19 +75,6 @@ def check_one(name: str, dataset: Dataset, source: DatasetSource, before: Mappin
     return DataCheck(name, passed, reason, blocking, rows)
 
 
-def look_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]], splits: list[str] | None = None) -> list[Row]:
-    """The first rows of which something is true, as a check shows them."""
-    found: list[Row] = []
-    for split in splits or sorted(dataset.splits):
-        for shard in shards_of(dataset.manifest, split):
-            for rows in rows_of(dataset.store, shard):
-                places = np.flatnonzero(is_wrong(rows))[: _SHOWN - len(found)]
-                found += [_shown(split, row) for row in rows.take(pa.array(places)).to_pylist()]
-                if len(found) == _SHOWN:
-                    return found
-    return found
-
-
 _Outcome = tuple[bool, str, list[Row]]
 
 
@@ -110,7 +95,7 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
     if not wrong:
         return True, f"{listed(sorted(allowed))} have no more nulls than they may", []
     reason = listed(f"{name} has {share:.2%} nulls, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
-    return False, reason, look_up(dataset, lambda rows: _any(pc.is_null(rows.column(name)) for name in wrong))
+    return False, reason, look_up(dataset, lambda rows: any_of(pc.is_null(rows.column(name)) for name in wrong))
 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -137,7 +122,7 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
             column, bounds = rows.column(name).cast(pa.float64(), safe=False), ranges[name]
             masks += [pc.less(column, bounds.min)] if bounds.min is not None else []
             masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
-        return _any(masks)
+        return any_of(masks)
 
     return False, listed(wrong.values()), look_up(dataset, outside)
 
@@ -146,7 +131,7 @@ def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
     twice, _, some, _ = _repeated(dataset, 0)
     if not twice:
         return True, f"all {dataset.manifest['rows']:,} rows differ within their split", []
-    return False, f"{twice:,} rows are copies of others in their split", _with_hashes(dataset, 0, some)
+    return False, f"{twice:,} rows are copies of others in their split", rows_with_hashes(dataset, 0, some)
 
 
 def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -155,7 +140,7 @@ def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, A
     _, across, _, some = _repeated(dataset, 0)
     if not across:
         return True, "no row is in two splits", []
-    return False, f"{across:,} rows are in two splits or more", _with_hashes(dataset, 0, some)
+    return False, f"{across:,} rows are in two splits or more", rows_with_hashes(dataset, 0, some)
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -166,7 +151,7 @@ def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str,
     _, across, _, some = _repeated(dataset, 1)
     if not across:
         return True, f"no {' and '.join(source.group)} is in two splits", []
-    return False, f"{across:,} values of {' and '.join(source.group)} are in two splits or more", _with_hashes(dataset, 1, some)
+    return False, f"{across:,} values of {' and '.join(source.group)} are in two splits or more", rows_with_hashes(dataset, 1, some)
 
 
 def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -188,35 +173,48 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         values = rows.column(column)
         zone = getattr(values.type, "tz", None)
         bound = pa.scalar(first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None))
-        return _any([pc.greater_equal(values, bound.cast(values.type))])
+        return any_of([pc.greater_equal(values, bound.cast(values.type))])
 
     rows = look_up(dataset, later, [name for name in dataset.splits if name != "test"])
     return False, f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}", rows
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    found = lone_predictors_of(dataset, source)
-    if found is None:
+    outcome = lone_predictors_of(dataset, source)
+    if outcome is None:
         return True, "the target is neither a class nor a number", []
-    if not found:
+    scores, rows = outcome
+    if not scores:
         return True, "no single column predicts the target", []
-    return (
-        False,
-        f"predict the target by themselves, on rows that they were not fitted to: {listed(found.values())}; were they made of it?",
-        [],
-    )
+    return False, f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were they made of it?", rows
 
 
-def lone_predictors_of(dataset: Dataset, source: DatasetSource) -> dict[str, str] | None:
-    """The columns that predict the target by themselves, and how well, in words; None: the target is nothing that can be predicted so."""
+def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = ()) -> tuple[list[str], list[Row]] | None:
+    """The columns that predict the target by themselves and how well, in words, and rows with their values beside the target's.
+
+    Args:
+        accepted: columns that may do so, and are not among them.
+
+    Returns:
+        None where the target is nothing that can be predicted so.
+    """
     has_classes = all_columns(dataset.manifest)[source.target].get("classes") is not None
     scalar = [name for name, kind in dataset.manifest["schema"].items() if not kind.startswith(_NOT_SCALAR)]
     if source.target not in scalar:
         return None
     features = [name for name in scalar if name not in (source.target, source.split_column)]
-    found = lone_predictors(_sample(dataset, [*features, source.target]), source.target, has_classes, features)
+    sample = sampled_rows(dataset, [*features, source.target])
+    rows = pa.Table.from_batches([part for _, part in sample])
+    scores = lone_predictors(rows, source.target, has_classes, features)
+    scores = {name: score for name, score in scores.items() if name not in accepted}
+    if not scores:
+        return [], []
     how = "balanced accuracy" if has_classes else "R²"
-    return {name: f"{name} ({how} {score:.3f})" for name, score in found.items()}
+    splits = [split for split, part in sample for _ in range(part.num_rows)]
+    places = places_by_target(rows, source.target, SHOWN)
+    values = rows.select([source.target, *scores]).take(pa.array(places)).to_pylist()
+    shown = [shown_row(splits[place], row) for place, row in zip(places, values, strict=True)]
+    return [f"{name} ({how} {score:.3f})" for name, score in scores.items()], shown
 
 
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -227,11 +225,17 @@ def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str,
         return True, "the target has no classes", []
     least = source.checks.min_class_rows
     splits = [split for split in counts if split in REQUIRED_SPLITS or split.startswith("fold-")]
-    few = {f"{name} in {split}": (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes}
-    wrong = [f"{place}: {count}" for place, count in few.items() if count < least]
+    few = {(name, split): (counts[split] or {}).get(name, 0) for split in sorted(splits) for name in classes}
+    wrong = {place: count for place, count in few.items() if count < least}
     if not wrong:
         return True, f"each of {len(classes)} classes has {least} rows or more in each split", []
-    return False, f"fewer than {least} rows of a class: {listed(wrong[:10])}{' and more' if len(wrong) > 10 else ''}", []
+    small: dict[str, set[str]] = {}
+    for (name, split), count in wrong.items():
+        if count:
+            small.setdefault(split, set()).add(name)
+    said = [f"{name} in {split}: {count}" for (name, split), count in wrong.items()]
+    reason = f"fewer than {least} rows of a class: {listed(said[:10])}{' and more' if len(said) > 10 else ''}"
+    return False, reason, rows_of_classes(dataset, source.target, small)
 
 
 _MAKE: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _Outcome]] = {
@@ -258,11 +262,11 @@ def _repeated(dataset: Dataset, kind: int) -> tuple[int, int, Words, Words]:
             of_split = np.concatenate([np.zeros(0, np.uint64), *_hashes(dataset, split, kind, part, parts)])
             values, counts = np.unique(of_split, return_counts=True)
             twice += int((counts - 1).sum())
-            some_twice = np.concatenate([some_twice, values[counts > 1]])[:_SHOWN]
+            some_twice = np.concatenate([some_twice, values[counts > 1]])[:SHOWN]
             of_splits.append(values)
         values, counts = np.unique(np.concatenate(of_splits), return_counts=True)
         across += int((counts > 1).sum())
-        some_across = np.concatenate([some_across, values[counts > 1]])[:_SHOWN]
+        some_across = np.concatenate([some_across, values[counts > 1]])[:SHOWN]
     return twice, across, some_twice, some_across
 
 
@@ -271,51 +275,6 @@ def _hashes(dataset: Dataset, split: str, kind: int, part: int, parts: int) -> I
     for shard in shards_of(dataset.manifest, split):
         hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
         yield hashes[hashes % np.uint64(parts) == part] if parts > 1 else hashes
-
-
-def _with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
-    """Some rows that have one of these hashes, those of the same hash together."""
-    found: list[tuple[int, Row]] = []
-    for split in sorted(dataset.splits):
-        left = _SHOWN
-        for shard in shards_of(dataset.manifest, split):
-            hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
-            places = np.flatnonzero(np.isin(hashes, wanted))[:left]
-            if len(places):
-                rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
-                found += [(value, _shown(split, row)) for value, row in zip(hashes[places].tolist(), rows, strict=True)]
-                left -= len(places)
-            if not left:
-                break
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])][: 2 * _SHOWN]
-
-
-def _sample(dataset: Dataset, columns: list[str], most: int = 20_000) -> pa.Table:
-    """Rows of what is trained on, from all over it."""
-    names = [name for name in sorted(dataset.splits) if name == "train" or name.startswith("fold-")]
-    shards = [shard for name in names for shard in shards_of(dataset.manifest, name)]
-    chosen = shards[:: max(1, len(shards) // 20)]
-    parts = []
-    for shard in chosen:
-        batches = rows_of(dataset.store, shard)
-        each = max(1, most // len(chosen) // len(batches))
-        parts += [
-            rows.select(columns).take(pa.array(np.unique(np.linspace(0, rows.num_rows - 1, each).astype(np.int64)))) for rows in batches
-        ]
-    return pa.Table.from_batches(parts)
-
-
-def _shown(split: str, row: Mapping[str, Any]) -> Row:
-    return {"split": split, **{name: str(value)[:_LONGEST] for name, value in row.items()}}
-
-
-def _any(masks: Any) -> NDArray[np.bool_]:
-    """Where one of the masks is true; null is not."""
-    together: NDArray[np.bool_] | None = None
-    for mask in masks:
-        plain = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        together = plain if together is None else together | plain
-    return together if together is not None else np.zeros(0, np.bool_)
 
 
 def _moment(value: str) -> datetime:

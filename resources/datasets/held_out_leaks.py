@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 
 from halving import Dataset
 from halving.data.shards import shards_of
-from resources.datasets.data_checks import DataCheck, Row, check_one, lone_predictors_of, look_up
+from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of
 from resources.datasets.lone_predictor import MOST_COLUMNS
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
+from resources.datasets.shown_rows import Row, look_up
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -64,13 +65,13 @@ def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str) -> 
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
-    found = {name: said for name, said in (lone_predictors_of(dataset, source) or {}).items() if name not in accepted}
-    if not found:
+    scores, rows = lone_predictors_of(dataset, source, accepted) or ([], [])
+    if not scores:
         some = f" of the first {MOST_COLUMNS} (the others were not tried)" if len(dataset.manifest["schema"]) > MOST_COLUMNS else ""
         reason = f"no single column{some} predicts the target"
         return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
-    reason = f"{listed(found.values())} predict the target by themselves: as a rule they were made of it"
-    return DataCheck("lone_predictor", False, reason, True)
+    reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
+    return DataCheck("lone_predictor", False, reason, True, rows)
 
 
 def _trained_on(dataset: Dataset, held_out: str) -> list[str]:

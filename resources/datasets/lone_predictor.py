@@ -58,6 +58,19 @@ def _balanced_accuracy(truth: NDArray[np.float64], predicted: NDArray[np.float64
     return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
+def places_by_target(rows: pa.Table, target: str, count: int) -> list[int]:
+    """The places of some rows whose targets differ as far as they can: from the least to the greatest, or from class to class.
+
+    Args:
+        rows: those in which something predicts the target.
+    """
+    truth = _numbers(rows[target].combine_chunks())
+    assert truth is not None  # otherwise nothing predicts it
+    ascending = np.argsort(truth, kind="stable")
+    ascending = ascending[np.isfinite(truth[ascending])]
+    return [int(place) for place in ascending[np.unique(np.linspace(0, len(ascending) - 1, count).astype(np.int64))]]
+
+
 def _numbers(values: pa.Array) -> NDArray[np.float64] | None:
     """Values as numbers that a tree can divide, NaN for null; None: there are none."""
     kind = values.type

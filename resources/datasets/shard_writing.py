@@ -119,6 +119,13 @@ def read_hashes(store: Store, shard: Shard, rules: str) -> tuple[Words, Statisti
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])
 
 
+def read_statistics(store: Store, shard: Shard, rules: str) -> Statistics:
+    """The statistics of a shard alone."""
+    with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
+        statistics: Statistics = json.loads(reader.schema.metadata[_STATISTICS])
+        return statistics
+
+
 def rows_of(store: Store, shard: Shard) -> "list[pa.RecordBatch]":
     """All rows of a shard."""
     with open_shard(store, shard) as reader:

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from halving import Dataset
+from halving import Dataset, Store
+from halving.data.shards import Shard
 from resources.backend import Backend
-from resources.datasets import data_checks
+from resources.datasets import data_checks, shard_writing, shown_rows
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.snapshots import manifest_before, take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
@@ -126,13 +127,73 @@ def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Chec
     assert outcome.reason.startswith("predict the target by themselves, on rows that they were not fitted to: made (balanced accuracy 1.0")
 
 
+@pytest.mark.parametrize("folds", [None, 3])
+def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with_both_values(checked: Checked, folds: int | None) -> None:
+    table = visits(label=["rare" if number % 30 == 0 else "usual" for number in range(300)])
+    table = table.append_column("made", pa.array([f"code-{value}" for value in table["label"].to_pylist()]))
+    rows = checked(table, split_column=None, folds=folds)["lone_predictor"].rows
+    assert [list(row) for row in rows] == [["split", "label", "made"]] * 5
+    assert all(row["made"] == f"code-{row['label']}" for row in rows)
+    assert {row["label"] for row in rows} == {"rare", "usual"}
+    assert all(row["split"].startswith("fold-" if folds else "train") for row in rows)
+
+
+def test_of_a_column_that_predicts_a_number_rows_from_the_smallest_to_the_largest_are_shown(checked: Checked) -> None:
+    heights = np.random.RandomState(0).normal(170, 10, 300)
+    heights[17] = np.nan  # as null: what is missing is not shown
+    columns = {"height": pa.array(heights, from_pandas=True), "inches": pa.array(heights / 2.54, from_pandas=True)}
+    rows = checked(visits(**columns), target="height")["lone_predictor"].rows
+    shown = [float(row["height"]) for row in rows]
+    trained_on = np.delete(heights[:180], 17)
+    assert (len(shown), shown) == (5, sorted(shown))
+    assert (shown[0], shown[-1]) == (trained_on.min(), trained_on.max())
+    assert [float(row["inches"]) for row in rows] == [value / 2.54 for value in shown]
+    assert {row["split"] for row in rows} == {"train"}
+
+
 def test_classes_with_few_rows_are_found_by_split(checked: Checked) -> None:
     labels = [*visits()["label"].to_pylist()]
     labels[10:13] = ["rare"] * 3
     found = checked(visits(label=labels))["small_classes"]
     assert not found.passed
     assert found.reason == "fewer than 5 rows of a class: rare in test: 0, rare in train: 3, rare in validation: 0"
+    assert [(row["split"], row["id"], row["label"]) for row in found.rows] == [("train", str(number), "rare") for number in (10, 11, 12)]
     assert checked(visits(label=labels), checks={"small_classes": "off"}).get("small_classes") is None
+
+
+@pytest.mark.parametrize("values", [("high", "low"), (7, 3), (True, False)], ids=["texts", "numbers", "yes or no"])
+def test_rows_of_small_classes_are_those_of_the_splits_where_they_are_few(checked: Checked, values: tuple[Any, Any]) -> None:
+    usual, rare = values
+    labels = [rare if number < 60 or number in (200, 230, 280) else usual for number in range(300)]
+    labels[299] = None
+    rows = checked(visits(label=labels))["small_classes"].rows
+    places = [("test", "280"), ("validation", "200"), ("validation", "230")]
+    assert [(row["split"], row["id"], row["label"]) for row in rows] == [(split, number, str(rare)) for split, number in places]
+
+
+def test_of_many_small_classes_the_first_rows_are_shown(checked: Checked) -> None:
+    labels = [f"class {number % 50}" for number in range(180)] + ["class 0"] * 120
+    outcome = checked(visits(label=labels))["small_classes"]
+    assert "class 1 in test: 0" in outcome.reason
+    assert [row["id"] for row in outcome.rows] == ["0", "1", "2", "3", "4"]
+
+
+def test_of_small_classes_only_shards_that_have_them_are_read(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = [*visits()["label"].to_pylist()]
+    labels[170] = "rare"
+    table = visits(label=labels).append_column("text", pa.array([f"{number:06d}" * 5_000 for number in range(300)]))
+    shards: list[Shard] = []
+
+    def rows_of(store: Store, shard: Shard) -> list[pa.RecordBatch]:
+        shards.append(shard)
+        return shard_writing.rows_of(store, shard)
+
+    monkeypatch.setattr(shown_rows, "rows_of", rows_of)
+    others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates"), "off")
+    outcome = checked(table, shard_mib=1, checks=others)["small_classes"]
+    assert [row["id"] for row in outcome.rows] == ["170"]
+    (shard,) = shards
+    assert shard.rows < 60, "a part of the 180 rows of train"
 
 
 def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checked) -> None:

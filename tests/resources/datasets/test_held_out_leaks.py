@@ -91,5 +91,7 @@ def test_rows_that_are_trained_on_and_later_than_the_test_split_are_found(leaks:
 
 def test_a_column_made_of_the_target_is_found_unless_it_is_accepted(leaks: Leaks) -> None:
     leaky = visits().append_column("paid", pa.array([3 if label == "high" else 1 for label in visits()["label"].to_pylist()]))
-    assert "paid (balanced accuracy 1.000)" in leaks(leaky)["lone_predictor"].reason
+    outcome = leaks(leaky)["lone_predictor"]
+    assert "paid (balanced accuracy 1.000)" in outcome.reason
+    assert {(row["split"], row["label"], row["paid"]) for row in outcome.rows} == {("train", "high", "3"), ("train", "low", "1")}
     assert leaks(leaky, accepted=("paid",))["lone_predictor"].passed
