@@ -9,9 +9,14 @@ import pytest
 import yaml
 
 from examples import clicks
+from halving import Dataset
 from halving.cli.main import main
+from halving.features import OnlineFeatures
 from resources.backend import Backend
+from resources.evaluation.report import load_report
 from resources.features.partitions import partitions
+from resources.features.wanted import online_address
+from resources.registry.artifacts import manifest_of_winner
 from tests.backends import CHECKOUT
 from tests.pipelines.shell import Shell
 
@@ -111,6 +116,14 @@ def test_the_examples_commands_end_with_a_model_that_names_its_features(tmp_path
     assert model["metrics"]["accuracy"] > 0.66  # 0.64 of the visits end without an order
     (view,) = shell.data("features", "list")
     assert (view["sweeps"], view["models"]) == ([model["sweep"]], ["clicks 1.0.0"])
+    backend, now = shell.backend, "2026-03-15T00:00:00+00:00"
+    manifest = manifest_of_winner(backend.store, load_report(backend.store, backend.catalog, model["sweep"]))
+    assert manifest.features == model["features"]
+    assert shell.data("features", "push", "--until", now)[0]["entities"] == clicks.USERS
+    snapshot = Dataset(backend.store, "ctr", model["snapshot"]).read(columns=["user_id", "visited_at", "ctr", "night"])
+    last = snapshot.sort_by("visited_at").slice(snapshot.num_rows - 1).to_pylist()[0]  # nothing more was known of this user until midnight
+    with OnlineFeatures(online_address(backend.store), manifest.features) as online:
+        assert online.get(last, now=datetime.fromisoformat(now)) == {name: last[name] for name in ("ctr", "night")}
 
 
 @pytest.mark.parametrize(
