@@ -1,8 +1,10 @@
 """Shards of an object store on this machine's disk: fetched once, kept while they are used, never more than allowed, never damaged."""
 
+import errno
 import multiprocessing
 import os
 import re
+import resource
 import secrets
 import signal
 import subprocess
@@ -283,29 +285,61 @@ def test_a_cache_that_is_too_small_for_the_lanes_changes_nothing_in_the_order(
     assert len(names(folder)) <= 3
 
 
+@pytest.fixture(params=["mounted where it can be", "made up"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A disk of 1 MiB. Without the right to mount one, a folder for which the test says what the kernel would say of a full disk."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if request.param != "made up" and not subprocess.run(mount, capture_output=True, check=False).returncode:
+        yield folder
+        subprocess.run(["umount", str(folder)], check=True)
+        return
+    reserve = os.posix_fallocate
+
+    def reserve_if_there_is_room(descriptor: int, offset: int, size: int) -> None:
+        if sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) + size > 2**20:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        reserve(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", reserve_if_there_is_room)
+    yield folder
+
+
 def test_a_full_disk_leaves_nothing_behind_and_the_shards_are_held_in_memory(
-    remote: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Store, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        monkeypatch.setenv("HALVING_CACHE", str(disk))
-        shards = [random_shard(remote, 700_000) for _ in range(2)]
-        (disk / "others").write_bytes(bytes(600_000))
-        cache = ShardCache(remote, limit=10**9)
-        with pytest.warns(UserWarning, match="No space left on device"):
-            assert [content(cache, shard) for shard in shards] == [remote.read(shard.name) for shard in shards]
-        assert names(disk / "shards") == []
-        (disk / "others").unlink()
-        content(cache, shards[0])
-        assert names(disk / "shards") == [shards[0].sha256]
-        content(cache, shards[1])  # the disk is full by what may be deleted
-        assert names(disk / "shards") == [shards[1].sha256]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    monkeypatch.setenv("HALVING_CACHE", str(disk))
+    shards = [random_shard(remote, 700_000) for _ in range(2)]
+    (disk / "others").write_bytes(bytes(600_000))
+    cache = ShardCache(remote, limit=10**9)
+    with pytest.warns(UserWarning, match="No space left on device"):
+        assert [content(cache, shard) for shard in shards] == [remote.read(shard.name) for shard in shards]
+    assert names(disk / "shards") == []
+    (disk / "others").unlink()
+    content(cache, shards[0])
+    assert names(disk / "shards") == [shards[0].sha256]
+    content(cache, shards[1])  # the disk is full by what may be deleted
+    assert names(disk / "shards") == [shards[1].sha256]
+
+
+def test_a_file_that_the_kernel_refuses_is_held_in_memory_and_what_is_there_is_not_deleted_for_it(remote: Store, folder: Path) -> None:
+    small, large = random_shard(remote, 100_000), random_shard(remote, 700_000)
+    process = SPAWN.Process(target=read_with_small_files, args=(remote.root, small, large))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert names(folder) == [small.sha256]
+
+
+def read_with_small_files(root: str, small: Shard, large: Shard) -> None:
+    """In a process of its own: a limit to the size of files, which needs no rights, cannot be lifted again."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+    store = Store(root)
+    cache = ShardCache(store, limit=10**9)
+    cache.fetch(small)
+    with pytest.warns(UserWarning, match=f"does not take the shards of .*, so they are held in memory: .*{os.strerror(errno.EFBIG)}"):
+        assert content(cache, large) == store.read(large.name)
 
 
 @pytest.mark.parametrize("wrong", ["a file", "below a file"])
