@@ -93,6 +93,31 @@ def test_the_global_batches_are_the_same_for_any_number_of_ranks_from_any_point(
     assert before + after == whole
 
 
+@pytest.mark.parametrize("first", WORLDS)
+@pytest.mark.parametrize("then", WORLDS)
+def test_an_epoch_that_is_begun_with_any_number_of_ranks_and_ended_with_any_other_has_each_row_once(
+    datasets: dict[str, Dataset], first: int, then: int
+) -> None:
+    dataset = datasets["four shards"]
+    whole, _ = together(dataset, 1, batch_size=24)
+    before, state = together(dataset, first, most=4, batch_size=24)
+    assert (state["epoch"], state["position"]) == (1, 96)
+    after, _ = together(dataset, then, state, batch_size=24)
+    assert before == whole[:4]
+    assert after == whole[4:]
+    assert sorted(flat(before + after)) == list(range(sum(ROWS)))
+
+
+@pytest.mark.parametrize("world_size", WORLDS)
+def test_the_global_batches_of_several_epochs_are_the_same_for_each_number_of_ranks(datasets: dict[str, Dataset], world_size: int) -> None:
+    dataset = datasets["four shards"]
+    for epoch in (1, 2):
+        whole, _ = together(dataset, 1, batch_size=24, epoch=epoch)
+        batches, _ = together(dataset, world_size, batch_size=24, epoch=epoch)
+        assert batches == whole
+        assert sorted(flat(batches)) == list(range(sum(ROWS)))
+
+
 @given(sizes=st.tuples(st.integers(16, 60), st.integers(16, 60)), taken=st.integers(0, 4), worlds=st.sampled_from([(1, 8), (8, 3), (2, 2)]))
 def test_with_another_batch_size_it_goes_on_with_the_next_row(
     datasets: dict[str, Dataset], sizes: tuple[int, int], taken: int, worlds: tuple[int, int]
