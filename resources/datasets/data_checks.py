@@ -4,7 +4,7 @@ A check gives its reason and some rows to look at. It reads the manifest's stati
 has to show or to try.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halving import Dataset
-from halving.data.shards import shards_of
 from resources.datasets.diff import compare
 from resources.datasets.lone_predictor import lone_predictors, places_by_target
-from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes
+from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
 from resources.datasets.statistics import Statistics, all_columns
 from resources.sweep_spec.base import listed
@@ -38,7 +36,6 @@ CHECKS = {
 }
 # As Arrow's names of types begin.
 _NOT_SCALAR = ("list", "large_list", "fixed_size_list", "struct", "binary", "large_binary", "fixed_size_binary")
-_AT_ONCE = 50_000_000  # hashes that are sorted at a time: 1 GB of memory
 
 
 @dataclass(frozen=True)
@@ -128,19 +125,19 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
 
 
 def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    twice, _, some, _ = _repeated(dataset, 0)
-    if not twice:
+    repeats = find_repeats(dataset, 0)
+    if not repeats.copies:
         return True, f"all {dataset.manifest['rows']:,} rows differ within their split", []
-    return False, f"{twice:,} rows are copies of others in their split", rows_with_hashes(dataset, 0, some)
+    return False, f"{repeats.copies:,} rows are copies of others in their split", rows_with_hashes(dataset, 0, repeats.some_copied)
 
 
 def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     if not (source.split_column or source.split_times):
         return True, "equal rows are in one split, because their hash deals them", []
-    _, across, _, some = _repeated(dataset, 0)
-    if not across:
+    repeats = find_repeats(dataset, 0)
+    if not repeats.across:
         return True, "no row is in two splits", []
-    return False, f"{across:,} rows are in two splits or more", rows_with_hashes(dataset, 0, some)
+    return False, f"{repeats.across:,} rows are in two splits or more", rows_with_hashes(dataset, 0, repeats.some_across)
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -148,10 +145,11 @@ def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str,
         return True, "the spec has no group", []
     if not (source.split_column or source.split_times):
         return True, "a group is in one split, because its hash deals it", []
-    _, across, _, some = _repeated(dataset, 1)
-    if not across:
+    repeats = find_repeats(dataset, 1)
+    if not repeats.across:
         return True, f"no {' and '.join(source.group)} is in two splits", []
-    return False, f"{across:,} values of {' and '.join(source.group)} are in two splits or more", rows_with_hashes(dataset, 1, some)
+    reason = f"{repeats.across:,} values of {' and '.join(source.group)} are in two splits or more"
+    return False, reason, rows_with_hashes(dataset, 1, repeats.some_across)
 
 
 def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -249,32 +247,6 @@ _MAKE: dict[str, Callable[[Dataset, DatasetSource, Mapping[str, Any] | None], _O
     "lone_predictor": _lone_predictor,
     "small_classes": _small_classes,
 }
-
-
-def _repeated(dataset: Dataset, kind: int) -> tuple[int, int, Words, Words]:
-    """How many rows repeat a hash of their split, how many hashes are in two splits, and some of each. It holds a part of the hashes."""
-    parts = -(-dataset.manifest["rows"] // _AT_ONCE)
-    twice, across = 0, 0
-    some_twice, some_across = np.zeros(0, np.uint64), np.zeros(0, np.uint64)
-    for part in range(parts):
-        of_splits = []
-        for split in sorted(dataset.splits):
-            of_split = np.concatenate([np.zeros(0, np.uint64), *_hashes(dataset, split, kind, part, parts)])
-            values, counts = np.unique(of_split, return_counts=True)
-            twice += int((counts - 1).sum())
-            some_twice = np.concatenate([some_twice, values[counts > 1]])[:SHOWN]
-            of_splits.append(values)
-        values, counts = np.unique(np.concatenate(of_splits), return_counts=True)
-        across += int((counts > 1).sum())
-        some_across = np.concatenate([some_across, values[counts > 1]])[:SHOWN]
-    return twice, across, some_twice, some_across
-
-
-def _hashes(dataset: Dataset, split: str, kind: int, part: int, parts: int) -> Iterator[Words]:
-    """Of each shard the hashes that belong to one of so many parts of them all."""
-    for shard in shards_of(dataset.manifest, split):
-        hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
-        yield hashes[hashes % np.uint64(parts) == part] if parts > 1 else hashes
 
 
 def _moment(value: str) -> datetime:

@@ -17,17 +17,21 @@ from halving.store.filesystem import open_filesystem
 from resources.datasets.canonical import BATCH_BYTES
 
 if TYPE_CHECKING:
-    from pyarrow import fs
+    from pyarrow import fs, parquet
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
 _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 _FORMATS |= {".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
 _SHOWN = 3
 _CHUNK = 1 << 20
+READ_AHEAD = 1 << 20
+"""Bytes that are read at a time of each column of a Parquet file."""
+_READ_AHEAD_REMOTE = 8 * READ_AHEAD
+_WHOLE_ROW_GROUP = 64 * 2**20  # bytes
 _BLOCK = 8 * 2**20  # bytes of a CSV or JSON file that are parsed at a time; the types of its columns are those of the first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """Some of a source's rows.
 
@@ -40,7 +44,7 @@ class Part:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _File:
     filesystem: "fs.FileSystem"
     path: str  # on the filesystem
@@ -192,12 +196,35 @@ def _reader(field: str, file: _File, form: str) -> Callable[[], Iterator[pa.Reco
 
 
 def _parquet(file: _File) -> Iterator[pa.RecordBatch]:
+    """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its end."""
     import pyarrow.parquet as pq
+    from pyarrow import fs
 
-    with file.filesystem.open_input_file(file.path) as handle, pq.ParquetFile(handle, buffer_size=_CHUNK) as parquet:
-        described = parquet.metadata
-        size = sum(described.row_group(number).total_byte_size for number in range(described.num_row_groups))
-        yield from parquet.iter_batches(max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size))), use_threads=False)
+    is_local = isinstance(file.filesystem, fs.LocalFileSystem)
+    with file.filesystem.open_input_file(file.path) as handle:
+        described = pq.read_metadata(handle)
+        rows = batch_rows(described)
+        if not is_local and _largest_row_group(described) <= _WHOLE_ROW_GROUP:
+            # A request takes long there, and Arrow asks for all columns of a row group at once.
+            with pq.ParquetFile(handle, metadata=described, pre_buffer=True) as parquet:
+                for number in range(described.num_row_groups):
+                    yield from parquet.iter_batches(rows, row_groups=[number], use_threads=False)
+        else:
+            buffer = READ_AHEAD if is_local else _READ_AHEAD_REMOTE
+            with pq.ParquetFile(handle, metadata=described, buffer_size=buffer, pre_buffer=False) as parquet:
+                yield from parquet.iter_batches(rows, use_threads=False)
+
+
+def _largest_row_group(described: "parquet.FileMetaData") -> int:
+    """The bytes of a file's largest row group, as they are stored."""
+    groups = [described.row_group(number) for number in range(described.num_row_groups)]
+    return max((sum(group.column(number).total_compressed_size for number in range(group.num_columns)) for group in groups), default=0)
+
+
+def batch_rows(described: "parquet.FileMetaData") -> int:
+    """How many rows of a Parquet file are read at a time."""
+    size = sum(described.row_group(number).total_byte_size for number in range(described.num_row_groups))
+    return max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size)))
 
 
 def _csv(file: _File) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from halving.errors import ExtraMissing, InvalidInput
-from resources.datasets.file_sources import Part
+from resources.datasets.file_sources import READ_AHEAD, Part, batch_rows
 from resources.sweep_spec.dataset import Source
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
         from pyiceberg.io.pyarrow import ArrowScan
+        from pyiceberg.manifest import FileFormat
     except ImportError:
         raise ExtraMissing(f"{field}.iceberg needs pyiceberg: pip install 'halving-platform[lake]'") from None
     name = source.catalog or "default"
@@ -82,7 +83,10 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
 
     def reader(task: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
         def read() -> Iterator[pa.RecordBatch]:
-            yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
+            if task.file.file_format == FileFormat.PARQUET:
+                yield from _iceberg_parquet(table, scan.projection(), task)
+            else:
+                yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
 
         return read
 
@@ -96,9 +100,56 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
     return parts, {"kind": "iceberg", "iceberg": source.iceberg, "snapshot": source.snapshot, "catalog": name, "count": len(parts)}
 
 
+def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.RecordBatch]:
+    """Read a Parquet file of an Iceberg table as PyIceberg would, but in bounded memory.
+
+    ``ArrowScan.to_record_batches`` holds all rows of a file, so its parts are called here: what maps a file's columns to the table's
+    by their ids, adds those that the file has not, and leaves out deleted rows.
+    """
+    import pyarrow.parquet as pq
+    from pyiceberg.io import pyarrow as reading
+    from pyiceberg.schema import prune_columns
+
+    metadata = table.metadata
+    to_microseconds = metadata.format_version <= 2  # as PyIceberg decides it: these versions have no nanoseconds
+    deletes = reading._read_all_delete_files(table.io, [task]).get(task.file.file_path)
+    with table.io.new_input(task.file.file_path).open() as file, pq.ParquetFile(file, buffer_size=READ_AHEAD, pre_buffer=False) as parquet:
+        file_schema = reading.pyarrow_to_schema(
+            parquet.schema_arrow, metadata.name_mapping(), to_microseconds, format_version=metadata.format_version
+        )
+        read_schema = prune_columns(file_schema, projection.field_ids, select_full_types=False)
+        missing = reading._get_column_projection_values(
+            task.file, projection, metadata.schema(), metadata.specs().get(task.file.spec_id), file_schema.field_ids
+        )
+        first_row = 0
+        for batch in parquet.iter_batches(batch_rows(parquet.metadata), columns=[column.name for column in read_schema.columns]):
+            rows = batch
+            if deletes:
+                rows = batch.take(reading._combine_positional_deletes(deletes, first_row, first_row + batch.num_rows))
+            first_row += batch.num_rows
+            if rows.num_rows:
+                yield reading._to_requested_schema(
+                    projection,
+                    read_schema,
+                    rows,
+                    downcast_ns_timestamp_to_us=to_microseconds,
+                    projected_missing_fields=missing,
+                    allow_timestamp_tz_mismatch=True,
+                )
+
+
 def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], Iterator[pa.RecordBatch]]:
+    from pyarrow import dataset
+
     def read() -> Iterator[pa.RecordBatch]:
-        yield from fragment.to_batches(schema=schema, batch_size=_BATCH_ROWS, batch_readahead=1, use_threads=False)
+        yield from fragment.to_batches(
+            schema=schema,
+            batch_size=_BATCH_ROWS,
+            batch_readahead=1,
+            fragment_readahead=1,
+            fragment_scan_options=dataset.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=READ_AHEAD, pre_buffer=False),
+            use_threads=False,
+        )
 
     return read
 

@@ -20,6 +20,8 @@ from resources.datasets.file_sources import Part, open_files, open_folder
 from resources.sweep_spec.dataset import DatasetSource
 
 _QUERY_ROWS = 10_000  # that DuckDB gives at a time
+_QUERY_MEMORY = "384MiB"
+_MAX_PENDING = 256  # batches that are put together: each takes some kilobytes, however small its rows are
 
 
 @dataclass(frozen=True)
@@ -142,13 +144,20 @@ def _query(field: str, query: str) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     with duckdb.connect() as connection:
-        connection.execute("SET memory_limit = '512MiB'; SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
+        # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
+        connection.execute(f"SET memory_limit = '{_QUERY_MEMORY}'; SET threads = 1")
+        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
         connection.execute("SET enable_progress_bar_print = false")
         try:
             statements = connection.extract_statements(query)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: give one SELECT")
             yield from connection.sql(query).to_arrow_reader(_QUERY_ROWS)
+        except duckdb.OutOfMemoryException:
+            raise InvalidInput(
+                f"{field}.sql = {query!r:.200} is not accepted: DuckDB cannot answer it in {_QUERY_MEMORY} of memory; leave out ORDER BY, "
+                "join and group less at a time, or write the rows to files and give these"
+            ) from None
         except duckdb.Error as error:
             raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: {error}") from None
 
@@ -168,7 +177,7 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
             part = rows.slice(begin, step)
             pending.append(part)
             size += part.nbytes
-            if size >= BATCH_BYTES:
+            if size >= BATCH_BYTES or len(pending) >= _MAX_PENDING:
                 yield pa.concat_batches(pending)
                 pending, size = [], 0
     if pending:

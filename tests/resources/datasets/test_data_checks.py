@@ -11,7 +11,7 @@ import pytest
 from halving import Dataset, Store
 from halving.data.shards import Shard
 from resources.backend import Backend
-from resources.datasets import data_checks, shard_writing, shown_rows
+from resources.datasets import repeated_hashes, shard_writing, shown_rows
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.snapshots import manifest_before, take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
@@ -245,7 +245,7 @@ def test_a_schema_that_changed_is_said(checked: Checked) -> None:
 def test_hashes_are_compared_in_parts_that_memory_holds(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pa.concat_tables([visits(), visits().slice(0, 20), visits().slice(0, 9).set_column(4, "part", pa.array(["test"] * 9))])
     whole = checked(table)
-    monkeypatch.setattr(data_checks, "_AT_ONCE", 50)
+    monkeypatch.setattr(repeated_hashes, "_AT_ONCE", 50)
     again = checked(table)
     for name in ("duplicates", "leaked_rows"):
         assert again[name].reason == whole[name].reason

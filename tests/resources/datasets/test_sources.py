@@ -18,6 +18,7 @@ from pyarrow import csv
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from resources.backend import Backend
+from resources.datasets import sources
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
@@ -264,7 +265,7 @@ def test_batches_of_any_size_are_worked_on_in_those_of_some_mebibytes() -> None:
     sizes = [rows.nbytes for rows in slices(given())]
     assert sum(sizes) == large.nbytes + 3_000 * small.nbytes
     assert max(sizes) <= 2 * BATCH_BYTES
-    assert len(sizes) <= large.nbytes / BATCH_BYTES + 2
+    assert len(sizes) <= large.nbytes / BATCH_BYTES + 2 + 3_000 / sources._MAX_PENDING
 
 
 def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
