@@ -45,6 +45,12 @@ settings.register_profile("halving", deadline=None, max_examples=examples(100), 
 settings.load_profile("halving")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is remembered of shards is not written into the user's own cache."""
+    os.environ["HALVING_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     """A trial's process leaves Ctrl-C to its worker. Where a test is one, the next tests and what they start want it back."""

@@ -1,13 +1,15 @@
 """Cutting the spooled rows of a snapshot into shards, behind those of the former snapshot that stay as they are."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from halving import Store
-from halving.data.shards import Shard, shards_of
+from halving.data.shards import Shard, open_shard, shards_of
+from halving.data.verified_shards import whole_shard
 from resources.datasets.former import Former
-from resources.datasets.shard_writing import ShardWriter, read_hashes, rows_of
+from resources.datasets.shard_writing import ShardWriter, read_hashes
 from resources.datasets.small_shards import first_merged
 from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merged, without
@@ -80,14 +82,17 @@ class Cutter:
         return ShardWriter(self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes)
 
     def _spooled(self, split: str, shards: list[Shard]) -> Spool:
-        """The rows of stored shards, with their hashes as they are stored."""
-        first, *_ = rows_of(self.store, shards[0])
-        spool = Spool(self.folder / "merged" / split, first.schema)
-        for shard in shards:
-            hashes = read_hashes(self.store, shard, self.rules)[0]
-            begin = 0
-            for batch in rows_of(self.store, shard):
-                spool.append(batch, hashes[begin : begin + batch.num_rows])
-                begin += batch.num_rows
+        """The rows of stored shards, whose bytes are checked, with their hashes as they are stored."""
+        with open_shard(self.store, shards[0]) as reader:
+            spool = Spool(self.folder / "merged" / split, reader.schema)
+        with ExitStack() as unfinished:
+            unfinished.callback(spool.close)
+            for shard in shards:
+                hashes = read_hashes(self.store, shard, self.rules)[0]
+                begin = 0
+                for batch in whole_shard(self.store, shard).to_batches():
+                    spool.append(batch, hashes[begin : begin + batch.num_rows])
+                    begin += batch.num_rows
+            unfinished.pop_all()
         spool.complete()
         return spool

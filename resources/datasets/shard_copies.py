@@ -7,12 +7,10 @@ from hashlib import sha256
 from typing import Any
 
 from halving import Dataset, Store
+from halving.data.shard_copies import REMOTE, copy_shard
 from halving.data.shards import Shard, shards_of
-from halving.errors import NotFound, StoreError
+from halving.errors import NotFound
 from halving.store.store import digest_of
-from resources.datasets.staging import staging_folder
-
-REMOTE = "HALVING_DVC_REMOTE"
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,9 @@ def push_shards(store: Store, manifest: dict[str, Any]) -> None:
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
             if found.get(shard.name) != shard.bytes or shard.row_hashes_name(manifest["hashes"]) not in found:
-                _copy(store, there, shard.row_hashes_name(manifest["hashes"]))
-                _copy(store, there, shard.name, shard)
+                name = shard.row_hashes_name(manifest["hashes"])
+                there.replace(name, store.parts(name))
+                copy_shard(store, there, shard)
 
 
 def verify(dataset: Dataset) -> Iterator[Fault | None]:
@@ -59,12 +58,12 @@ def fetch(dataset: Dataset, source: Store) -> Iterator[Fault | None]:
     """
     for fault in verify(dataset):
         if fault is not None:
-            _copy(source, dataset.store, fault.shard.name, fault.shard)
+            copy_shard(source, dataset.store, fault.shard)
         yield fault
     for split in dataset.manifest["shards"]:
         for shard in shards_of(dataset.manifest, split):
             if not dataset.store.exists(name := shard.row_hashes_name(dataset.manifest["hashes"])):
-                _copy(source, dataset.store, name)
+                dataset.store.replace(name, source.parts(name))
 
 
 def _fault(store: Store, shard: Shard) -> str | None:
@@ -79,18 +78,3 @@ def _fault(store: Store, shard: Shard) -> str | None:
     except (NotFound, FileNotFoundError):
         return "missing"
     return None if actual == f"sha256:{shard.sha256}" else "damaged"
-
-
-def _copy(source: Store, target: Store, name: str, shard: Shard | None = None) -> None:
-    """Copy a file under its name, durably; a shard's bytes are checked on the way."""
-    digest = sha256()
-    with staging_folder(target) as folder:
-        file = folder / "copy"
-        with file.open("wb") as written:
-            for part in source.parts(name):
-                digest.update(part)
-                written.write(part)
-        if shard is not None and digest.hexdigest() != shard.sha256:
-            raise StoreError(f"the shard {name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}")
-        target.delete(name)  # one that is damaged may have the right size
-        target.take_over(name, file)

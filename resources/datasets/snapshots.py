@@ -189,11 +189,17 @@ def _spool(
             return [(split, rows, hashes) for split in splits]
         return [(split, rows.take(pa.array(numbers)), hashes[numbers]) for split, numbers in splits.items()]
 
-    for parts_of_splits in done_ahead(dealt, prepared()):
-        for split, rows, hashes in parts_of_splits:
-            if split not in spools:
-                spools[split] = Spool(folder / "spools" / split, rows.schema)
-            spools[split].append(rows, hashes)
+    try:
+        for parts_of_splits in done_ahead(dealt, prepared()):
+            for split, rows, hashes in parts_of_splits:
+                if split not in spools:
+                    spools[split] = Spool(folder / "spools" / split, rows.schema)
+                spools[split].append(rows, hashes)
+    except BaseException:
+        for spool in spools.values():
+            with contextlib.suppress(OSError):  # of a full disk
+                spool.close()
+        raise
     if dealer is None or schema is None:
         field, value = source.given
         raise InvalidInput(f"dataset.{field} = {str(value)!r} is not accepted: it has no rows")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from halving.data.shards import Shard, checked_shard, shards_of
+from halving.data.shards import Shard, shards_of
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.records.hardware import available_memory
 from halving.store.retry import Outage, retry_while_unavailable
@@ -115,9 +115,10 @@ class Dataset:
         return [shard for name in names for shard in shards_of(self.manifest, name)]
 
     def read(self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "pa.Table":
-        """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names.
+        """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names, each time.
 
-        In a folder they are memory-mapped. For what does not fit into memory there is :meth:`loader`.
+        In a folder they are memory-mapped, and what is missing or damaged is fetched again from ``HALVING_DVC_REMOTE`` where that is set.
+        For what does not fit into memory there is :meth:`loader`.
 
         Args:
             columns: only these (default: all).
@@ -142,7 +143,7 @@ class Dataset:
                 f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has {size / 1e9:.1f} GB, and "
                 f"{available / 1e9:.1f} GB of memory are available; use loader(…), which reads it batch by batch"
             )
-        tables = [self._retried(partial(checked_shard, self.store, shard, columns)) for shard in shards]
+        tables = [self._rows(shard, columns) for shard in shards]
         return pa.concat_tables(tables) if tables else self._no_rows(columns)
 
     def loader(
@@ -172,7 +173,9 @@ class Dataset:
         gives tensors.
 
         Shards of an object store are fetched ahead into a cache on this machine's disk: the folder ``HALVING_CACHE`` (default
-        ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of what is free).
+        ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of what is free). A shard of a folder is hashed once on this
+        machine before a row of it is handed out, which that folder remembers; one that is missing or damaged is fetched again from
+        ``HALVING_DVC_REMOTE`` where that is set.
 
         Args:
             batch_size: rows of the global batch; each rank gets its share of them. The last two of an epoch share what is left equally.
@@ -230,10 +233,18 @@ class Dataset:
 
     def _no_rows(self, columns: Sequence[str] | None) -> "pa.Table":
         first = next(shard for name in sorted(self.splits) for shard in shards_of(self.manifest, name))
-        return self._retried(partial(checked_shard, self.store, first, columns)).slice(0, 0)
+        return self._rows(first, columns).slice(0, 0)
+
+    def _rows(self, shard: Shard, columns: Sequence[str] | None) -> "pa.Table":
+        from halving.data.verified_shards import whole_shard
+
+        return self._retried(partial(whole_shard, self.store, shard, columns, self._retried_at))
 
     def _retried(self, read: Callable[[], _Result]) -> _Result:
-        return retry_while_unavailable(self.store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage)
+        return self._retried_at(self.store, read)
+
+    def _retried_at(self, store: Store, read: Callable[[], _Result]) -> _Result:
+        return retry_while_unavailable(store, f"dataset {self.name}", read, self.give_up_at, outage=self.outage)
 
 
 def snapshot_folder(name: str, digest: str) -> str:

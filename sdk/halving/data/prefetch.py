@@ -50,11 +50,16 @@ class Background(Protocol):
 
 
 def end_before_exit(background: Background) -> None:
-    """Have threads ended before the interpreter takes apart what they use. (Reading S3 while Arrow takes it apart is a crash.)
-
-    Handlers are called in reverse order: this one moves behind those of all that is imported by now.
-    """
+    """Have threads ended before the interpreter takes apart what they use. (Reading S3 while Arrow takes it apart is a crash.)"""
     _LIVE.add(background)
+    end_first()
+
+
+def end_first() -> None:
+    """Have such threads ended before what is imported, or connected, by now.
+
+    Handlers are called in reverse order: this one moves behind those of all that.
+    """
     atexit.unregister(_end_all)
     atexit.register(_end_all)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from halving.data.locks import lockable, try_lock
 from halving.data.shards import Shard, damaged
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.store.retry import warn
@@ -31,7 +32,18 @@ FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
 _PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
 _TRIES = 5  # another process may delete a shard before it is opened
 _WARNED: set[Path] = set()  # folders of which the user knows already
-_LOCKED: set[int] = set()  # descriptors by which this process keeps others from something
+
+
+def cache_folder() -> Path:
+    """Where this machine keeps what can be fetched, or found out, again: ``$HALVING_CACHE``, else ``~/.cache/halving``.
+
+    Raises:
+        InvalidInput: the variable is missing, and the user has no home.
+    """
+    try:
+        return Path(os.environ.get(FOLDER_VARIABLE) or "~/.cache/halving").expanduser().absolute()
+    except RuntimeError as error:
+        raise InvalidInput(f"{FOLDER_VARIABLE} is missing: give a folder, for ~ is none here: {error}") from None
 
 
 class NoRoom(Exception):
@@ -47,7 +59,7 @@ class ShardCache:
         gave_up: whether whoever asked is no longer waiting.
 
     Raises:
-        InvalidInput: ``HALVING_CACHE_BYTES`` is no number of bytes.
+        InvalidInput: ``HALVING_CACHE_BYTES`` is no number of bytes, or there is no folder for it.
     """
 
     def __init__(
@@ -59,8 +71,7 @@ class ShardCache:
         gave_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store, self._fetching, self._gave_up = store, fetching, gave_up
-        place = os.environ.get(FOLDER_VARIABLE) or "~/.cache/halving"
-        self._folder = folder or Path(place).expanduser().absolute() / "shards"
+        self._folder = folder or cache_folder() / "shards"
         self._given = _bytes_given() if limit is None else limit
 
     @property
@@ -103,7 +114,7 @@ class ShardCache:
         with contextlib.suppress(OSError):  # it is not here, or the disk cannot read it, or has no locks
             descriptor = os.open(self._folder / shard.sha256, os.O_RDONLY)
             try:
-                while not _locked(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
+                while not try_lock(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
                     time.sleep(_PAUSE / 10)
                 found = os.fstat(descriptor)
                 if not found.st_nlink:
@@ -271,7 +282,7 @@ def _delete(path: Path) -> bool:
     except OSError:
         return True
     try:
-        if not _locked(descriptor, fcntl.LOCK_EX):
+        if not try_lock(descriptor, fcntl.LOCK_EX):
             return False
         path.unlink(missing_ok=True)
         return True
@@ -280,22 +291,12 @@ def _delete(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _locked(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 @contextlib.contextmanager
 def _owned(part: Path, folder: Path) -> Iterator[int | None]:
     """The descriptor of an unfinished file that this thread alone may write; None while another does."""
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o666)
-    _LOCKED.add(descriptor)
-    try:
-        if not _locked(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):  # the latter: just published, or deleted
+    with lockable(part) as descriptor:
+        if not try_lock(descriptor, fcntl.LOCK_EX) or not _is_at(descriptor, part):  # the latter: just published, or deleted
             yield None
             return
         try:
@@ -303,10 +304,6 @@ def _owned(part: Path, folder: Path) -> Iterator[int | None]:
         finally:
             if _is_at(descriptor, part):  # not published
                 part.unlink(missing_ok=True)
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _LOCKED.discard(descriptor)
-        os.close(descriptor)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -316,27 +313,11 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _forget_locks() -> None:
-    """In a forked child: with the descriptors it would hold its parent's locks, also after the parent's death."""
-    for descriptor in _LOCKED:
-        os.close(descriptor)
-    _LOCKED.clear()
-
-
-os.register_at_fork(after_in_child=_forget_locks)
-
-
 @contextlib.contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    _LOCKED.add(descriptor)
-    try:
+    with lockable(path) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-        _LOCKED.discard(descriptor)
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,13 @@
-"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an object store in the cache."""
+"""Reading rows of a split's shards, wherever they are: a folder's are mapped where they lie, those of an object store in the cache.
+
+Either way a shard's bytes are hashed on this machine before a row of it is handed out.
+"""
 
 import contextlib
-import mmap
-import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from halving.data.prefetch import end_before_exit
 from halving.data.shard_cache import NoRoom, ShardCache
 from halving.data.shard_rows import MappedShard, room
 from halving.data.shards import Shard, damaged, open_shard
+from halving.data.verified_shards import VerifiedShards
 from halving.errors import HalvingError, StoreError
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
@@ -28,12 +29,13 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _Result = TypeVar("_Result")
-_FETCHING = 4  # shards at a time: a single connection to an object store is slower than the network
+_FETCHING = 4  # shards at a time: one connection is slower than the network, and one core hashes slower than a disk reads
 _AHEAD = 8  # shards at most that are fetched before they are needed
 
 
 class ShardReader:
-    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are fetched ahead.
+    """The shards of a split, of which the last ``keep`` that were read stay mapped, and as many at most are fetched ahead. To fetch one of
+    a folder is to verify it, and to have it in the page cache.
 
     Args:
         upcoming: numbers of the shards in the order in which they will be needed.
@@ -55,17 +57,21 @@ class ShardReader:
         self._upcoming, self._afterwards = deque(upcoming), iter(afterwards)
         self._asked: dict[int, int] = {}  # the bytes of the shards that are fetched ahead
         self._cache: ShardCache | None = None
+        self._verified: VerifiedShards | None = None
         if self._store.folder is None:
             self._retried(lambda: self._store.filesystem)  # connected before any thread begins; see end_before_exit
             self._cache = ShardCache(self._store, self._retried, gave_up=lambda: time.monotonic() >= self._give_up_at())
-        self._ahead = _Ahead(self._cache.fetch if self._cache is not None else partial(_read_soon, self._store))
+            self._source: ShardCache | VerifiedShards = self._cache
+        else:
+            self._source = self._verified = VerifiedShards(self._store, self._retried_at, gave_up)
+        self._ahead = _Ahead(self._source.fetch)
 
     def columns(self, names: Sequence[str] | None, where: str) -> list[Column]:
         """The columns of these names; see :func:`halving.data.columns.columns_of`."""
         import pyarrow as pa
 
         shard = self._shards[0]
-        here = self._cache.opened(shard) if self._cache is not None else None
+        here = self._cache.opened(shard) if self._cache is not None else self._source.open(shard)
         if here is not None:
             with contextlib.suppress(pa.ArrowInvalid), pa.ipc.open_file(pa.py_buffer(here)) as reader:
                 return columns_of(reader.schema, names, where)
@@ -107,35 +113,25 @@ class ShardReader:
 
     def _fill(self, number: int, found: list[Gathered], places: "Array", rows: "Array") -> None:
         shard = self._shards[number]
-        for may_be_old in (self._cache is not None, False):
+        for may_be_old in (True, False):
             try:
                 if number not in self._mapped:
-                    self._mapped[number] = MappedShard(self._bytes(shard), shard.rows)
+                    self._mapped[number] = MappedShard(self._source.open(shard), shard.rows)
                 self._mapped[number].fill(found, places, rows)
             except NotReadable as error:
                 self._mapped.pop(number, None)
-                if not may_be_old or self._cache is None:
+                if not may_be_old:
                     raise StoreError(f"{damaged(self._store, shard)}: {error}") from error
-                self._cache.drop(shard)  # its copy here is fetched again
+                self._source.drop(shard)  # what is here is fetched, or hashed, again
             else:
                 self._mapped.move_to_end(number)
                 return
 
-    def _bytes(self, shard: Shard) -> "Array":
-        if self._cache is not None:
-            return self._cache.open(shard)
-        with contextlib.suppress(OSError, ValueError):  # the latter: an empty file
-            data = _map(self._store.path(shard.name))
-            if len(data) == shard.bytes:
-                return data
-        with open_shard(self._store, shard):  # says what is wrong; opening each of them by it takes longer than a resume may
-            raise StoreError(damaged(self._store, shard))
-
     def _fetch_ahead(self, needed: Sequence[int]) -> None:
         """Ask for what is needed now and is not here, and for what is needed next."""
         missing = [number for number in needed if number not in self._mapped]
-        # The first is fetched by whoever needs it.
-        new = [number for number in missing[1:] if number not in self._asked] if self._cache is not None else []
+        # The first is fetched by whoever needs it. To ask threads for what is mapped at once takes longer than to map it.
+        new = [number for number in missing[1:] if number not in self._asked and not self._is_verified(number)]
         for number in missing:
             self._asked.pop(number, None)
         room_left = self._cache.limit // 4 if self._cache is not None and missing else 0
@@ -151,9 +147,15 @@ class ShardReader:
         for number in new:
             self._ahead.want(self._shards[number])
 
+    def _is_verified(self, number: int) -> bool:
+        return self._verified is not None and self._verified.is_verified(self._shards[number])
+
     def _retried(self, action: Callable[[], _Result]) -> _Result:
+        return self._retried_at(self._store, action)
+
+    def _retried_at(self, store: Store, action: Callable[[], _Result]) -> _Result:
         dataset = self._dataset
-        return retry_while_unavailable(self._store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage)
+        return retry_while_unavailable(store, f"dataset {dataset.name}", action, self._give_up_at, outage=dataset.outage)
 
     def _give_up_at(self) -> float:
         return 0.0 if self._gave_up() else self._dataset.give_up_at()
@@ -203,22 +205,3 @@ class _Ahead:
                 shard = self._wanted.popleft()
             with contextlib.suppress(HalvingError, NoRoom):
                 self._fetch(shard)
-
-
-def _map(path: str) -> "Array":
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return np.frombuffer(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ), np.uint8)
-    finally:
-        os.close(descriptor)
-
-
-def _read_soon(store: Store, shard: Shard) -> None:
-    """Have the kernel read a shard into its page cache, from its beginning to its end."""
-    if hasattr(os, "posix_fadvise"):
-        with contextlib.suppress(OSError):
-            descriptor = os.open(store.path(shard.name), os.O_RDONLY)
-            try:
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-            finally:
-                os.close(descriptor)

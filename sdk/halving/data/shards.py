@@ -79,8 +79,8 @@ def checked_shard(store: Store, shard: Shard, columns: Sequence[str] | None = No
         table = pa.ipc.open_file(data).read_all()
     if columns is None:
         return table
-    if missing := [column for column in columns if column not in table.column_names]:
-        raise NotFound(f"the dataset has no column {missing[0]!r}; it has {table.column_names}")
+    if absent := [column for column in columns if column not in table.column_names]:
+        raise NotFound(f"the dataset has no column {absent[0]!r}; it has {table.column_names}")
     return table.select(list(columns))
 
 
@@ -91,8 +91,7 @@ def _opened(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
         try:
             file = stack.enter_context(store.open_file(shard.name))
         except NotFound:
-            where = f"the store {store.root}; `halving datasets fetch` brings it back"
-            raise NotFound(f"the shard {shard.name} is missing from {where}") from None
+            raise NotFound(missing(store, shard)) from None
         if (found := file.size()) != shard.bytes:
             raise StoreError(f"{damaged(store, shard)}: it has {found:,} bytes, not {shard.bytes:,}")
         yield file
@@ -101,3 +100,8 @@ def _opened(store: Store, shard: Shard) -> "Iterator[pa.NativeFile]":
 def damaged(store: Store, shard: Shard) -> str:
     """How a message about a damaged shard begins."""
     return f"the shard {shard.name} of the store {store.root} is damaged (`halving datasets fetch` brings it back)"
+
+
+def missing(store: Store, shard: Shard) -> str:
+    """The message about a missing shard."""
+    return f"the shard {shard.name} is missing from the store {store.root}; `halving datasets fetch` brings it back"

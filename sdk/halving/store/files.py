@@ -153,14 +153,20 @@ class Files:
         found = self.filesystem.get_file_info([self.path(name) for name in wanted])
         return {name: int(info.size) for name, info in zip(wanted, found, strict=True) if info.type == fs.FileType.File}
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put a convenience copy of something immutable under a stable name (a report's page), atomically.
+    def replace(self, name: str, content: bytes | Iterable[bytes]) -> None:
+        """Put content under a name, atomically, in the place of what is there.
+
+        It is for a convenience copy of something immutable (a report's page), and for bringing back what was damaged. Whoever reads the old
+        file of a folder, or has it mapped, goes on with that.
+
+        Args:
+            content: parts are written as they come; where their iterator raises, nothing has changed.
 
         Raises:
             StoreError: the store refused the write.
         """
         with store_faults(f"cannot write {self.address(name)}"):
-            self._overwrite(name, [data])
+            self._overwrite(name, [content] if isinstance(content, bytes) else content)
 
     def read(self, name: str) -> bytes:
         """The bytes of ``name``.

@@ -229,13 +229,16 @@ def _write_anew(path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(("fault", "what"), [(Path.unlink, "missing"), (_cut_off, "damaged"), (_flip, "damaged")])
-def test_a_faulty_shard_is_found_named_and_fetched(backend: Backend, remote: Store, fault: Callable[[Path], None], what: str) -> None:
+def test_a_faulty_shard_is_found_named_and_fetched(
+    backend: Backend, remote: Store, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path], None], what: str
+) -> None:
     dataset = take(backend)
     whole = dataset.read()
     shard = shards_of(dataset.manifest, "train")[1]
     fault(Path(backend.store.path(shard.name)))
     faults = [one for one in shard_copies.verify(dataset) if one is not None]
     assert [(one.split, one.shard, one.what) for one in faults] == [("train", shard, what)]
+    monkeypatch.delenv(shard_copies.REMOTE)  # with it reading fetches the shard
     with pytest.raises((NotFound, StoreError), match=shard.sha256):
         dataset.read("train")
     brought = [one.shard for one in shard_copies.fetch(dataset, remote) if one is not None]
@@ -254,3 +257,21 @@ def test_a_copy_that_is_damaged_too_is_not_fetched(backend: Backend, remote: Sto
     Path(remote.path(shard.name)).unlink()
     with pytest.raises(NotFound, match=shard.name):
         list(shard_copies.fetch(dataset, remote))
+
+
+def test_rows_of_a_damaged_small_shard_do_not_get_into_the_snapshot_that_merges_it(
+    backend: Backend, remote: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = DatasetSource.model_validate({"name": "points", "source": {"files": str(tmp_path / "*.parquet")}, "target": "label"})
+    pq.write_table(images(200), tmp_path / "first.parquet")
+    first = take_snapshot(backend.store, backend.catalog, source)
+    shard = shards_of(Dataset(backend.store, "points", first.digest).manifest, "train")[0]
+    _flip(Path(backend.store.path(shard.name)))
+    pq.write_table(images(1_000, 200), tmp_path / "second.parquet")
+    with monkeypatch.context() as patch:
+        patch.delenv(shard_copies.REMOTE)
+        with pytest.raises(StoreError, match=f"{shard.name} .* is damaged"):
+            take_snapshot(backend.store, backend.catalog, source)
+    with pytest.warns(UserWarning, match=f"{shard.name} .*; it was fetched again from {remote.root}"):
+        second = take_snapshot(backend.store, backend.catalog, source)
+    assert Dataset(backend.store, "points", second.digest).read().sort_by("id").equals(images(1_200))

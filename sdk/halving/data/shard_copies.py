@@ -1,0 +1,66 @@
+"""Copies of shards: checked on their way from one store to another, and what a damaged one is replaced by."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
+
+from halving.data.prefetch import end_first
+from halving.data.shards import Shard
+from halving.errors import HalvingError, NotFound, StoreError
+from halving.store.faults import store_faults
+from halving.store.retry import warn
+from halving.store.store import Store
+
+REMOTE = "HALVING_DVC_REMOTE"
+"""The variable that names the store to which a snapshot's shards are copied as they are made."""
+
+Fetching = Callable[[Store, Callable[[], None]], None]
+"""What a fetch from a store goes through: it calls the function, and again while that store is unavailable."""
+
+
+def copy_shard(source: Store, target: Store, shard: Shard) -> None:
+    """Copy a shard durably, in the place of what the other store has under its name.
+
+    What a killed process left of a copy goes with a copy into the same folder a day later.
+
+    Raises:
+        NotFound: the source lacks it.
+        StoreError: it is damaged there, or a store refuses; then the other store is as it was.
+    """
+    with store_faults(f"cannot write {target.address(shard.name)}"):
+        target.clear_abandoned(shard.name.rpartition("/")[0])
+    target.replace(shard.name, _checked(source, shard))
+
+
+def fetch_again(store: Store, shard: Shard, fault: NotFound | StoreError, fetching: Fetching) -> None:
+    """Bring a shard back from the remote, with a warning that says so.
+
+    Args:
+        fault: what is wrong with it. It is raised where there is no remote, and with the reason where the remote does not help.
+    """
+    remote = os.environ.get(REMOTE)
+    if not remote:
+        raise fault
+    try:
+        there = Store(remote)
+        fetching(there, partial(_connect, there))
+        fetching(there, lambda: copy_shard(there, store, shard))
+    except HalvingError as error:
+        raise type(fault)(f"{fault}; nor could it be fetched from {REMOTE}: {error}") from error
+    warn(f"{fault}; it was fetched again from {there.root}")
+
+
+def _connect(store: Store) -> None:
+    _ = store.filesystem
+    end_first()  # a loader's thread may be the first of this process to read S3
+
+
+def _checked(source: Store, shard: Shard) -> Iterator[bytes]:
+    """A shard's bytes to go through once; the end is only reached if they are what its name says."""
+    digest = sha256()
+    for part in source.parts(shard.name):
+        digest.update(part)
+        yield part
+    if digest.hexdigest() != shard.sha256:
+        raise StoreError(f"the shard {shard.name} of {source.root} is damaged: its content hashes to {digest.hexdigest()}")
