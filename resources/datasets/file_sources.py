@@ -1,5 +1,6 @@
 """Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
 
+import contextlib
 import fnmatch
 import tarfile
 from collections.abc import Callable, Iterator
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from halving.data.referenced_files import location_of, object_facts
-from halving.errors import InvalidInput
+from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
 from resources.datasets.canonical import BATCH_BYTES
 
 if TYPE_CHECKING:
-    from pyarrow import fs, parquet
+    from pyarrow import dataset, fs, parquet
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
 _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
@@ -107,6 +108,32 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Par
     return parts, facts, _unchanged(f"{field}.folder", files, find)
 
 
+def watch_files(field: str, patterns: list[str]) -> Callable[[], None]:
+    """Note the files that paths and patterns name by now; the function that is returned refuses any change since.
+
+    A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says so. So are folders.
+    """
+
+    def find() -> list[_File]:
+        files: list[_File] = []
+        for pattern in patterns:
+            with contextlib.suppress(HalvingError):
+                files += _matching(field, pattern, folders=False)
+        return list({file.shown: file for file in files}.values())
+
+    return _unchanged(field, find(), find)
+
+
+def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[], None]:
+    """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any change since."""
+
+    def find() -> list[_File]:
+        infos = files.filesystem.get_file_info(files.files)
+        return [_File(files.filesystem, info.path, info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file]
+
+    return _unchanged(field, find(), find)
+
+
 def _unchanged(field: str, before: list[_File], find: Callable[[], list[_File]]) -> Callable[[], None]:
     def check() -> None:
         now = {file.identity for file in find()}
@@ -121,13 +148,15 @@ def _unchanged(field: str, before: list[_File], find: Callable[[], list[_File]])
     return check
 
 
-def _matching(field: str, pattern: str) -> list[_File]:
+def _matching(field: str, pattern: str, *, folders: bool = True) -> list[_File]:
     filesystem, path = _place(field, pattern)
     fixed = path[: min((path.find(mark) for mark in "*?[" if mark in path), default=len(path))]
     if fixed == path:
         info = filesystem.get_file_info(path)
         if info.is_file:
             return [_File(filesystem, path, _shown(pattern, path), info.size, info.mtime_ns or 0)]
+        if not folders:
+            return []
         base, wanted = path, f"{path.rstrip('/')}/*"
     else:
         base, wanted = fixed.rpartition("/")[0], path

@@ -7,7 +7,6 @@ again takes over what was made of it.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import pyarrow as pa
 from halving.errors import HalvingError, InvalidInput
 from halving.trial.import_string import import_function, where
 from resources.datasets.canonical import BATCH_BYTES
-from resources.datasets.file_sources import Part, open_files, open_folder
+from resources.datasets.file_sources import Part, open_files, open_folder, watch_dataset
+from resources.datasets.query_source import open_query
 from resources.sweep_spec.dataset import DatasetSource
 
-_QUERY_ROWS = 10_000  # that DuckDB gives at a time
-_QUERY_MEMORY = "384MiB"
 _MAX_PENDING = 256  # batches that are put together: each takes some kilobytes, however small its rows are
 
 
@@ -56,7 +54,7 @@ def open_source(source: DatasetSource) -> OpenedSource:
     if given.folder is not None:
         return _folder(given.folder, given.reference, field)
     if given.sql is not None:
-        return OpenedSource([Part(None, partial(_query, field, given.sql))], {"kind": "sql", "query": given.sql})
+        return OpenedSource(*open_query(given.sql, field))
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
     parts, facts = open_delta(given.delta, given.version, field) if given.delta is not None else open_iceberg(given, field)
@@ -88,6 +86,8 @@ def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def _function(field: str, path: str) -> OpenedSource:
+    from pyarrow import dataset
+
     load = import_function(field, path)
     facts = {"kind": "function", "function": path}
     try:
@@ -100,7 +100,10 @@ def _function(field: str, path: str) -> OpenedSource:
             raise InvalidInput(f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
         opened = _folder(str(loaded), None, field)
         return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
-    return OpenedSource([Part(None, lambda: _loaded_batches(field, path, loaded))], facts)
+    part = Part(None, lambda: _loaded_batches(field, path, loaded))
+    if isinstance(loaded, dataset.FileSystemDataset):
+        return OpenedSource([part], facts, check_unchanged=watch_dataset(f"{field} = {path!r}", loaded))
+    return OpenedSource([part], facts)
 
 
 def _folder(place: str, reference: str | None, field: str) -> OpenedSource:
@@ -137,29 +140,6 @@ def _loaded_batches(field: str, path: str, loaded: Any) -> Iterator[pa.RecordBat
 
 def _raised(field: str, path: str, error: Exception) -> str:
     return f"{field} = {path!r} is not accepted: it raised {type(error).__name__} at {where(error)}: {error}"
-
-
-def _query(field: str, query: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT, in its order, in bounded memory."""
-    import duckdb
-
-    with duckdb.connect() as connection:
-        # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
-        connection.execute(f"SET memory_limit = '{_QUERY_MEMORY}'; SET threads = 1")
-        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'")
-        connection.execute("SET enable_progress_bar_print = false")
-        try:
-            statements = connection.extract_statements(query)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: give one SELECT")
-            yield from connection.sql(query).to_arrow_reader(_QUERY_ROWS)
-        except duckdb.OutOfMemoryException:
-            raise InvalidInput(
-                f"{field}.sql = {query!r:.200} is not accepted: DuckDB cannot answer it in {_QUERY_MEMORY} of memory; leave out ORDER BY, "
-                "join and group less at a time, or write the rows to files and give these"
-            ) from None
-        except duckdb.Error as error:
-            raise InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: {error}") from None
 
 
 def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv
+from pyarrow import csv, dataset
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from resources.backend import Backend
-from resources.datasets import sources
+from resources.datasets import query_source, sources
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
@@ -290,6 +291,66 @@ def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path: Path, backe
         with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says} while it was read"):
             take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
     assert list(backend.store.files("shards")) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM read_parquet('{raw}/*.parquet')",
+        "SELECT * FROM '{raw}/*.parquet' ORDER BY id",
+        "WITH rows AS (FROM read_parquet(['{raw}/0.parquet', '{raw}/[1-9].parquet'], hive_partitioning = false)) SELECT * FROM rows",
+        "SELECT * FROM read_parquet('{raw}/1.parquet') WHERE id NOT IN (SELECT id FROM '{raw}/**/0.parquet')",
+    ],
+)
+def test_files_of_a_query_that_change_while_they_are_read_are_named(
+    tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    raw = tmp_path / "raw"
+    for number in range(2):
+        write("parquet", raw / f"{number}.parquet", numbers(50, first=50 * number))
+    source = spec({"sql": query.format(raw=raw)})
+    original = query_source._read
+
+    def changing(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        yield from original(*arguments)
+        write("parquet", raw / "0.parquet", numbers(7))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(query_source, "_read", changing)
+        with pytest.raises(InvalidInput, match=r"dataset.source.sql is not accepted: .*raw/0.parquet'\] changed while it was read"):
+            take_snapshot(backend.store, backend.catalog, source)
+    assert list(backend.store.files("shards")) == []
+    assert take_snapshot(backend.store, backend.catalog, source).rows > 0
+
+
+def test_a_query_whose_texts_are_no_files_is_answered(tmp_path: Path, backend: Backend) -> None:
+    (tmp_path / "rows.csv").write_text("id/label\n" + "".join(f"{number}/{number % 3}\n" for number in range(99)))
+    rows = f"read_csv('{tmp_path}/rows.csv', delim = '/', quote = '', header = true)"
+    query = f"SELECT *, '{tmp_path}/*' AS text FROM {rows}, range(1) AS numbers"
+    assert take_snapshot(backend.store, backend.catalog, spec({"sql": query})).rows == 99
+
+
+@pytest.mark.parametrize(("change", "says"), [(Path.unlink, "changed"), (lambda path: write("parquet", path, numbers(7)), "changed")])
+def test_files_of_a_pyarrow_dataset_that_change_while_they_are_read_are_named(
+    tmp_path: Path, backend: Backend, provide: Callable[..., DatasetSource], change: Callable[[Path], None], says: str
+) -> None:
+    for number in range(3):
+        write("parquet", tmp_path / "raw" / f"{number}.parquet", numbers(50, first=50 * number))
+
+    def altered(table: pa.Table) -> pa.Table:
+        if path.exists() and table.num_rows:
+            changes.append(change(path))
+        return table
+
+    path = tmp_path / "raw" / "0.parquet"
+    changes: list[None] = []
+    source = provide(lambda: dataset.dataset(tmp_path / "raw"), transform="provided_source:altered")
+    sys.modules["provided_source"].altered = altered  # type: ignore[attr-defined]
+    with pytest.raises(
+        InvalidInput, match=rf"dataset.source = 'provided_source:load' is not accepted: .*0.parquet'\] {says} while it was read"
+    ):
+        take_snapshot(backend.store, backend.catalog, source)
+    assert changes
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""A SELECT of DuckDB's as a source: its rows in its order, in bounded memory, of files that do not change while they are read."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from halving.errors import InvalidInput
+from resources.datasets.file_sources import Part, watch_files
+
+_ROWS = 10_000  # that DuckDB gives at a time
+_MEMORY = "384MiB"
+
+
+def open_query(query: str, field: str) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
+    """The part of a query, what lineage says of it, and the check that none of the files that it names has changed.
+
+    Args:
+        field: of the spec, for messages.
+
+    Raises:
+        InvalidInput: it is not one SELECT.
+    """
+    paths = _named_paths(query, field)
+    return [Part(None, partial(_read, query, field))], {"kind": "sql", "query": query}, (), watch_files(f"{field}.sql", paths)
+
+
+def _named_paths(query: str, field: str) -> list[str]:
+    """The files, and patterns of them, that a query names: by a table function's first argument, or in place of a table."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        try:
+            statements = connection.extract_statements(query)
+        except duckdb.Error as error:
+            raise _refused(query, field, str(error)) from None
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise _refused(query, field, "give one SELECT")
+        (text,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
+    names = set(_names_in(json.loads(text)))
+    return sorted(name for name in names if "://" not in name or name.startswith("s3://"))
+
+
+def _names_in(node: Any) -> Iterator[str]:
+    """The names of files in a part of a query, as DuckDB writes it in JSON."""
+    if isinstance(node, list):
+        for element in node:
+            yield from _names_in(element)
+    elif isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE" and "." in node["table_name"]:
+            yield node["table_name"]
+        if node.get("type") == "TABLE_FUNCTION":
+            yield from _texts_in([argument for argument in node["function"]["arguments"] if not argument["name"]][:1])
+        for value in node.values():
+            yield from _names_in(value)
+
+
+def _texts_in(node: Any) -> Iterator[str]:
+    if isinstance(node, list):
+        for element in node:
+            yield from _texts_in(element)
+    elif isinstance(node, dict):
+        if node.get("kind") == "STRING":
+            yield node["text"]
+        for value in node.values():
+            yield from _texts_in(value)
+
+
+def _read(query: str, field: str) -> Iterator[pa.RecordBatch]:
+    import duckdb
+
+    with duckdb.connect() as connection:
+        # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
+        connection.execute(f"SET memory_limit = '{_MEMORY}'; SET threads = 1")
+        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'; SET enable_progress_bar_print = false")
+        try:
+            yield from connection.sql(query).to_arrow_reader(_ROWS)
+        except duckdb.OutOfMemoryException:
+            ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
+            raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
+        except duckdb.Error as error:
+            raise _refused(query, field, str(error)) from None
+
+
+def _refused(query: str, field: str, reason: str) -> InvalidInput:
+    return InvalidInput(f"{field}.sql = {query!r:.200} is not accepted: {reason}")
