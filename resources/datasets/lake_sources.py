@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from halving.errors import ExtraMissing, InvalidInput
+from halving.store.faults import store_faults
 from resources.datasets.file_sources import READ_AHEAD, Part, batch_rows
 from resources.sweep_spec.dataset import Source
 
@@ -30,9 +31,10 @@ def open_delta(table: str | None, version: int | None, field: str) -> tuple[list
     except ImportError:
         raise ExtraMissing(f"{field}.delta needs deltalake: pip install 'halving-platform[lake]'") from None
     try:
-        opened = DeltaTable(str(table), version=version)
-        fragments = list(opened.to_pyarrow_dataset().get_fragments())
-        schema = opened.to_pyarrow_dataset().schema
+        with store_faults(f"cannot read {field}.delta = {table!r}"):
+            opened = DeltaTable(str(table), version=version)
+            fragments = list(opened.to_pyarrow_dataset().get_fragments())
+            schema = opened.to_pyarrow_dataset().schema
     except TableNotFoundError:
         raise InvalidInput(f"{field}.delta = {table!r} is not accepted: there is no Delta table") from None
     except DeltaError as error:
@@ -83,10 +85,11 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
 
     def reader(task: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
         def read() -> Iterator[pa.RecordBatch]:
-            if task.file.file_format == FileFormat.PARQUET:
-                yield from _iceberg_parquet(table, scan.projection(), task)
-            else:
-                yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
+            with store_faults(f"cannot read {task.file.file_path}"):
+                if task.file.file_format == FileFormat.PARQUET:
+                    yield from _iceberg_parquet(table, scan.projection(), task)
+                else:
+                    yield from ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
 
         return read
 
@@ -141,15 +144,18 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
 def _fragment(fragment: "dataset.Fragment", schema: pa.Schema) -> Callable[[], Iterator[pa.RecordBatch]]:
     from pyarrow import dataset
 
+    options = dataset.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=READ_AHEAD, pre_buffer=False)
+
     def read() -> Iterator[pa.RecordBatch]:
-        yield from fragment.to_batches(
-            schema=schema,
-            batch_size=_BATCH_ROWS,
-            batch_readahead=1,
-            fragment_readahead=1,
-            fragment_scan_options=dataset.ParquetFragmentScanOptions(use_buffered_stream=True, buffer_size=READ_AHEAD, pre_buffer=False),
-            use_threads=False,
-        )
+        with store_faults(f"cannot read {fragment.path}"):
+            yield from fragment.to_batches(
+                schema=schema,
+                batch_size=_BATCH_ROWS,
+                batch_readahead=1,
+                fragment_readahead=1,
+                fragment_scan_options=options,
+                use_threads=False,
+            )
 
     return read
 

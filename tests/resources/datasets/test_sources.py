@@ -189,6 +189,30 @@ def test_a_delta_table_is_read_at_its_version_and_what_is_appended_comes_last(tm
         ids({"delta": str(tmp_path), "version": 0})
 
 
+@pytest.mark.slow
+def test_a_delta_table_on_s3_is_read_and_s3_that_is_away_is_an_error_that_says_so(
+    s3: S3, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deltalake import write_deltalake
+
+    gate = Gate((s3.host, s3.port))
+    table = s3.root(secrets.token_hex(6)).partition("?")[0] + "/clicks"
+    for name, value in {"AWS_ENDPOINT_URL": f"http://{gate.endpoint}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    for first in range(0, 300, 100):
+        write_deltalake(table, numbers(100, first=first), mode="append")
+    source = spec({"delta": table, "version": 1})
+    assert ids({"delta": table, "version": 1}) == list(range(200))
+    opened = open_source(source)
+    gate.shut()
+    with pytest.raises(StoreError, match=r"cannot read .*\.parquet: "):
+        list(opened.parts[0].read())
+    with pytest.raises(StoreError, match=f"cannot read dataset.source.delta = '{table}': "):
+        take_snapshot(backend.store, backend.catalog, source)
+    gate.open()
+    assert take_snapshot(backend.store, backend.catalog, source).rows == 200
+
+
 def test_a_delta_table_in_partitions_has_their_columns(tmp_path: Path) -> None:
     from deltalake import write_deltalake
 
