@@ -19,11 +19,11 @@ _FIRST_DAY = date(2024, 1, 1)
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)  # while the store or the database is unavailable
 
 
-class FirstRows(dg.Config):
-    """For the first days of a view."""
+class NewDays(dg.Config):
+    """For days of a view that are materialised for the first time."""
 
     late: bool = Field(
-        default=False, description="The first rows of the view really became known long after their events, as their created times say."
+        default=False, description="The rows of new days really became known long after their events, as their created times say."
     )
 
 
@@ -59,7 +59,7 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
         metadata={"view": dg.MetadataValue.json(view.plain())},
         retry_policy=_RETRIES,
     )
-    def of_a_day(context: dg.AssetExecutionContext, config: FirstRows, backend: Backend) -> dg.MaterializeResult:
+    def of_a_day(context: dg.AssetExecutionContext, config: NewDays, backend: Backend) -> dg.MaterializeResult:
         from resources.features.materialize import materialize_day
 
         with expected_failures():

@@ -26,7 +26,7 @@ def add_features_commands(commands: Any) -> None:
     one.add_argument("view", metavar="NAME@VERSION", help="for example clicks@1")
     one.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day, 2026-03-01 (default: all days that have rows)")
     one.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day, which is included (default: the first)")
-    one.add_argument("--late", action="store_true", help="the first rows really became known as late as their created times say")
+    one.add_argument("--late", action="store_true", help="the rows of new days really became known as late as their created times say")
     one = add_command(inner, "push", "push the latest known features of each entity to the online store (HALVING_ONLINE)", run_push)
     one.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
     one.add_argument("--until", type=_moment, metavar="TIME", help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)")

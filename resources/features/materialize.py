@@ -49,7 +49,7 @@ def materialize_day(store: Store, view: FeatureView, day: date, *, late: bool = 
     """Materialise the rows whose events are of one day, in UTC; a day without rows is an empty file.
 
     Args:
-        late: the first rows of the view really were known that late: :func:`resources.features.staging.check_backfill` is not asked.
+        late: rows of new days really were known as late as they say: :func:`resources.features.staging.check_backfill` is not asked.
         memory: what DuckDB may take; a day of any size is spilled to the temporary disk.
 
     Raises:
@@ -105,8 +105,8 @@ def _staged(
     with engine(f"materialising the feature view {view.key}", memory) as (connection, folder):
         entity = stage(connection, view, day)
         _check_entity(view, entity, known)
-        if not known and not late:
-            check_backfill(connection, view)
+        if not late:
+            check_backfill(connection, view, [partition.day for partition in known])
         yield connection, folder, entity
 
 

@@ -1,6 +1,6 @@
 """The rows of a view's source before its transform: with their times in UTC, checked for what no join could do with."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STAGED = "staged"
 _SHOWN = 3  # rows in a message
-_LATE = timedelta(days=2)  # between the last event and the first created time of a backfill that knows no created times
+_LATE = timedelta(days=2)  # from the day of events to the day that rows were created of which it is not believed
 
 
 def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date | None) -> dict[str, str]:
@@ -61,26 +61,36 @@ def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
     return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
 
 
-def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView) -> None:
-    """Refuse the first rows of a view where all created times are of one day, and the events of other days.
+def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, made: Collection[date]) -> None:
+    """Refuse days that were not materialised before, where the rows of most of them were created on one day, long after their events.
 
     That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known before today, and every label
     of the past would get nulls.
+
+    Args:
+        made: the days that are materialised already; they are not looked at.
 
     Raises:
         InvalidInput: it is so; the message proposes ``delay``.
     """
     if view.created is None:
         return
-    rows, first, last, created, latest = _one(
-        connection, f"SELECT count(*), min({EVENT}), max({EVENT}), min({KNOWN}), max({KNOWN}) FROM {STAGED}"
-    )
-    if rows and created.date() == latest.date() and (last.date() - first.date() >= _LATE or created.date() - last.date() >= _LATE):
-        raise InvalidInput(
-            f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows were created on "
-            f"{created.date()}, but their events are from {first.date()} to {last.date()}. That is when the table was loaded, not when its "
-            "rows were known: a join would find nothing before. Give delay in place of created, for example delay: 1h"
+    # Most days are enough, since beside a table's past that was loaded anew there may be some recent days whose times are right.
+    query = f"""
+        WITH days AS (
+            SELECT {EVENT}::DATE AS day, count(*) AS "rows", min({KNOWN})::DATE AS created, max({KNOWN})::DATE AS latest
+            FROM {STAGED} WHERE NOT list_contains(?::DATE[], {EVENT}::DATE) GROUP BY day
         )
+        SELECT created, sum("rows")::BIGINT, min(day), max(day) FROM days
+        WHERE created = latest GROUP BY created HAVING 2 * count(*) > (SELECT count(*) FROM days)"""
+    for created, rows, first, last in connection.execute(query, [list(made)]).fetchall():
+        if last - first >= _LATE or created - last >= _LATE:
+            raise InvalidInput(
+                f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows of the days from {first} to "
+                f"{last} were created on {created}. That is when the table was loaded, not when its rows were known: a join would find "
+                "nothing before. Give delay in place of created, for example delay: 1h; or say that they really became known that late: "
+                "--late, in Dagster late: true"
+            )
 
 
 def check_times(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date) -> None:

@@ -124,14 +124,37 @@ def test_of_a_view_with_a_delay_an_entity_has_one_row_at_a_time(tmp_path: Path) 
 def test_a_first_backfill_that_was_all_created_today_is_named_and_delay_proposed(tmp_path: Path) -> None:
     store, rows = Store(tmp_path), [Row(1, day * DAY, 40 * DAY, 1.0) for day in range(5)]
     GIVEN["rows"] = table(rows)
-    message = r"all 5 rows were created on 2026-04-10, but their events are from 2026-03-01 to 2026-03-05.* Give delay in place of created"
+    message = r"all 5 rows of the days from 2026-03-01 to 2026-03-05 were created on 2026-04-10.* Give delay in place of created"
     with pytest.raises(InvalidInput, match=message):
         materialize_all(store, view())
     assert "Give delay in place of created, for example delay: 1h" in refusal(store, rows, day=SECOND, late=False)  # a backfill by Dagster
     assert not materialize_all(store, view(created=None, delay="1h", version=2)).failed
     assert not materialize_all(store, view(), late=True).failed  # they were known that late
-    GIVEN["rows"] = table([Row(1, 6 * DAY, 50 * DAY, 1.0)])
-    assert materialize_day(store, view(), date(2026, 3, 7)).new  # a late day is no backfill
+
+
+def test_days_before_those_that_are_there_are_looked_at_as_the_first_ones_are(tmp_path: Path) -> None:
+    store, shape = Store(tmp_path), view()
+    usual = [Row(1, day * DAY, day * DAY + 60, 1.0) for day in range(60, 63)]
+    GIVEN["rows"] = table(usual)
+    assert not materialize_all(store, shape).failed
+    past = [Row(1, day * DAY, 63 * DAY, 1.0) for day in range(60)]  # loaded again, each row created when that was
+    GIVEN["rows"] = table([*usual, *past, Row(1, 63 * DAY, 63 * DAY + 60, 1.0)])
+    with pytest.raises(InvalidInput, match=r"all 61 rows of the days from 2026-03-01 to 2026-05-03 were created on 2026-05-03.* --late"):
+        materialize_all(store, shape)
+    assert "all 1 rows of the days from 2026-03-02 to 2026-03-02" in refusal(
+        store, past, shape, SECOND, late=False
+    )  # a backfill by Dagster
+    assert [one.day for one in days(store, shape)] == [at(row.event).date() for row in usual]
+    assert not materialize_all(store, shape, late=True).failed
+    assert len(days(store, shape)) == 63
+    GIVEN["rows"] = table([Row(1, row.event, 64 * DAY, 2.0) for row in past])
+    assert all(done.new for done in materialize_all(store, shape).days.values())  # days that are there may become known later
+
+
+def test_of_a_long_past_a_day_that_came_late_is_no_backfill(tmp_path: Path) -> None:
+    rows = [Row(1, day * DAY, day * DAY + (5 * DAY if day == 3 else 60), 1.0) for day in range(10)]
+    GIVEN["rows"] = table(rows)
+    assert len(materialize_all(Store(tmp_path), view()).days) == 10
 
 
 def test_a_view_of_which_the_rows_came_within_a_day_is_no_backfill(tmp_path: Path) -> None:
