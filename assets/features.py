@@ -19,11 +19,14 @@ _FIRST_DAY = date(2024, 1, 1)
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)  # while the store or the database is unavailable
 
 
-class NewDays(dg.Config):
-    """For days of a view that are materialised for the first time."""
+class DayConfig(dg.Config):
+    """What somebody says of the days that a run materialises."""
 
     late: bool = Field(
         default=False, description="The rows of new days really became known long after their events, as their created times say."
+    )
+    accept_same_values: str | None = Field(
+        default=None, description="Why the view's code, which changed, gives the same values: the reason is kept with the view's version."
     )
 
 
@@ -59,13 +62,13 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
         metadata={"view": dg.MetadataValue.json(view.plain())},
         retry_policy=_RETRIES,
     )
-    def of_a_day(context: dg.AssetExecutionContext, config: NewDays, backend: Backend) -> dg.MaterializeResult:
+    def of_a_day(context: dg.AssetExecutionContext, config: DayConfig, backend: Backend) -> dg.MaterializeResult:
         from resources.features.materialize import materialize_day
 
         with expected_failures():
-            check_registered(backend.catalog, view)
+            check_registered(backend.catalog, view, config.accept_same_values)
             done = materialize_day(backend.store, view, date.fromisoformat(context.partition_key), late=config.late)
-            register(backend.catalog, view)
+            register(backend.catalog, view, config.accept_same_values)
         made, change = done.partition, "new" if done.new else "unchanged"
         context.log.info(f"{view.key} of {made.day}: {made.rows} rows, {change}")
         shown = {

@@ -27,6 +27,11 @@ def add_features_commands(commands: Any) -> None:
     one.add_argument("--from", dest="first", type=_day, metavar="DAY", help="the first day, 2026-03-01 (default: all days that have rows)")
     one.add_argument("--to", dest="last", type=_day, metavar="DAY", help="the last day, which is included (default: the first)")
     one.add_argument("--late", action="store_true", help="the rows of new days really became known as late as their created times say")
+    one.add_argument(
+        "--accept-same-values",
+        metavar="REASON",
+        help="why the view's code, which changed, gives the same values; kept with the view's version (features list)",
+    )
     one = add_command(inner, "push", "push the latest known features of each entity to the online store (HALVING_ONLINE)", run_push)
     one.add_argument("views", nargs="*", metavar="NAME@VERSION", help="default: all views with online: true")
     one.add_argument("--until", type=_moment, metavar="TIME", help="only what was known by then, 2026-03-10T12:00 (UTC; default: now)")
@@ -43,7 +48,8 @@ def run_list(arguments: argparse.Namespace) -> int:
     """List views.
 
     JSON: ``[{"key", "name", "version", "entity", "features", "online", "days", "first", "last", "defined", "registered_at", "sweeps",
-    "models"}]``; ``features`` are types by name, ``defined`` whether the project has it, ``registered_at`` null until it is materialised.
+    "accepted", "models"}]``; ``features`` are types by name, ``defined`` whether the project has it, ``registered_at`` null until it is
+    materialised; ``accepted`` is when and why (``at``, ``reason``) changed code of it was said to give the same values.
     """
     from resources.features.partitions import partitions
     from resources.features.registered_views import Consumers, all_consumers, registered_views
@@ -51,7 +57,7 @@ def run_list(arguments: argparse.Namespace) -> int:
 
     backend, views = backend_of(arguments), project_views()
     registered, used = registered_views(backend.catalog), all_consumers(backend.catalog)
-    data = []
+    data: list[dict[str, Any]] = []
     for key, view in sorted(({key: one.view for key, one in registered.items()} | views).items()):
         days, by = partitions(backend.store, view.name, view.version), used.get(key, Consumers())
         data.append(
@@ -67,6 +73,7 @@ def run_list(arguments: argparse.Namespace) -> int:
                 "last": days[-1].day.isoformat() if days else None,
                 "defined": key in views,
                 "registered_at": registered[key].created_at.isoformat() if key in registered else None,
+                "accepted": registered[key].accepted if key in registered else [],
                 "sweeps": by.sweeps,
                 "models": by.models,
             }
@@ -78,6 +85,10 @@ def run_list(arguments: argparse.Namespace) -> int:
             return
         columns = ("view", "entity", "features", "online", "materialised", "used by sweeps", "models")
         print_table(console, columns, [_row(one) for one in data], first=True)
+        for one in data:
+            for entry in one["accepted"]:
+                line = f"{one['key']}: the code of {', '.join(entry['changed'])} changed by {entry['at']}, same values: {entry['reason']}"
+                console.print(line, style="dim", highlight=False, markup=False)
 
     return answer(arguments, data, show)
 
@@ -97,13 +108,13 @@ def run_materialize(arguments: argparse.Namespace) -> int:
     if last is not None and last < arguments.first:
         raise InvalidInput(f"--to = {last} is not accepted: it is before --from = {arguments.first}")
     view, backend = project_view(arguments.view), backend_of(arguments)
-    check_registered(backend.catalog, view)
+    check_registered(backend.catalog, view, arguments.accept_same_values)
     if arguments.first is None:
         done = materialize_all(backend.store, view, late=arguments.late)
     else:
         done = _materialize_days(backend.store, view, arguments.first, last, arguments.late)
     if done.days:
-        register(backend.catalog, view)
+        register(backend.catalog, view, arguments.accept_same_values)
     days: list[dict[str, Any]] = [
         {
             "day": day.isoformat(),

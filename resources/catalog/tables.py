@@ -68,14 +68,16 @@ class SnapshotRow(Base):
 
 class FeatureViewRow(Base):
     """A version of a feature view. ``definition`` is its YAML as it is now, to which features that may be null were added since
-    ``created_at``; ``transform_sha256`` is of the transform's code (null: it has none)."""
+    ``created_at``. ``code`` has the digests of the code that it stands on, by the field that names the function (none: not known);
+    ``accepted`` why other code gives the same values, each time that somebody said so: ``at``, ``reason`` and ``changed``, the fields."""
 
     __tablename__ = "feature_views"
 
     name: Mapped[str] = mapped_column(primary_key=True)
     version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     definition: Mapped[dict[str, Any]]
-    transform_sha256: Mapped[str | None]
+    code: Mapped[dict[str, Any]]
+    accepted: Mapped[list[dict[str, Any]]]
     created_at: Mapped[datetime]
 
 

@@ -41,6 +41,7 @@ from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
+from resources.project_code import code_digest
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -62,7 +63,7 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
     """
     code = _code_of(source)
     recipe = source.model_dump(mode="json", exclude_none=True)
-    transform = sha256(json.dumps(_modules_of(source), sort_keys=True).encode()).hexdigest()
+    transform = sha256(json.dumps(_code_digests(source)).encode()).hexdigest()
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
     former_key = find_former_key(store, catalog, source.name)
@@ -315,11 +316,10 @@ def _code_of(source: DatasetSource) -> dict[str, str]:
     }
 
 
-def _modules_of(source: DatasetSource) -> list[str]:
-    """The source text of the modules that these functions are in: they may call others there."""
-    named = [value for value in (source.given[1], source.transform) if isinstance(value, str)]
-    functions = [import_function("dataset", path) for path in named]
-    return [_text_of(inspect.getmodule(function) or function) for function in functions]
+def _code_digests(source: DatasetSource) -> list[tuple[str, str]]:
+    """The digests of the code that these functions stand on, with their fields."""
+    named = [source.given, ("transform", source.transform)]
+    return [(field, code_digest(f"dataset.{field}", path)) for field, path in named if isinstance(path, str)]
 
 
 def _text_of(code: Any) -> str:

@@ -19,7 +19,7 @@ from halving.trial.import_string import import_function
 from resources.features.engine import MEMORY, columns, engine, text
 from resources.features.partitions import Partition, partitions, publish
 from resources.features.staging import check_backfill, check_times, check_unique, days_of, stage, staged_rows
-from resources.features.view import EVENT, KNOWN, FeatureView, check_functions, transform_digest
+from resources.features.view import EVENT, KNOWN, FeatureView, check_functions, code_of_view
 
 if TYPE_CHECKING:
     import duckdb
@@ -122,7 +122,7 @@ def _materialize(
         check_unique(connection, view, relation)
         _check_required(connection, view, day, relation)
         rows, times = _sort(connection, definition, relation, sorted_file)
-        spec = {"view": view.plain(), "transform_sha256": transform_digest(view)}
+        spec = {"view": view.plain(), "code": code_of_view(view)}
         return Materialized(*publish(store, definition, day, sorted_file, rows, times, spec))
     finally:
         for file in (made, sorted_file):

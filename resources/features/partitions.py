@@ -38,7 +38,7 @@ class Partition:
         sha256: of the file, 64 hex digits.  rows, bytes: of it.
         definition: what the file's columns are.
         first, last: event times of its first and last row, µs since 1970; 0 where it has none.  last_known: the latest known time.
-        made: what it was made of: the view's spec, the transform's digest, and when.
+        made: what it was made of: the view's spec, the digests of its code, and when.
     """
 
     day: date

@@ -4,25 +4,35 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from halving.errors import NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.features.reference import parse_reference
+from halving.store.json_files import now
 from resources.catalog import Catalog, FeatureViewRow, ModelVersionRow, SweepRow, utcnow
-from resources.features.registry import check_change
-from resources.features.view import FeatureView, parse_view, transform_digest
+from resources.features.registry import changed_code, check_change
+from resources.features.view import FeatureView, code_of_view, parse_view
 
 _FEATURES = SweepRow.spec[("dataset", "features")]
 
 
 @dataclass(frozen=True)
 class RegisteredView:
-    """A version of a view as the catalog knows it: its newest definition, and when the version was registered."""
+    """A version of a view as the catalog knows it.
+
+    Attributes:
+        view: its newest definition.
+        code: :func:`resources.features.view.code_of_view` of it.
+        accepted: when and why (``at``, ``reason``) somebody said that other code of the fields ``changed`` gives the same values.
+        created_at: when the version was registered.
+    """
 
     view: FeatureView
-    transform_sha256: str | None
+    code: dict[str, str]
+    accepted: list[dict[str, Any]]
     created_at: datetime
 
 
@@ -34,37 +44,49 @@ class Consumers:
     models: list[str] = field(default_factory=list)
 
 
-def check_registered(catalog: Catalog, view: FeatureView) -> None:
+def check_registered(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> None:
     """Refuse a definition that its version cannot have, before anything is done by it.
 
+    Args:
+        same_values: why other code of the same functions gives the same values; it is accepted then.
+
     Raises:
-        InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why.
+        InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why. Or the
+            reason is empty.
     """
+    _check_reason(same_values)
     with catalog.read() as session:
         row = session.get(FeatureViewRow, (view.name, view.version))
         if row is not None:
-            check_change(parse_view(row.definition), view, row.transform_sha256, transform_digest(view))
+            check_change(parse_view(row.definition), view, row.code, code_of_view(view), same_values=same_values is not None)
 
 
-def register(catalog: Catalog, view: FeatureView) -> RegisteredView:
+def register(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> RegisteredView:
     """Record a version of a view once it is materialised: until then its author may change it. The same definition again changes nothing.
+
+    Args:
+        same_values: as for :func:`check_registered`; where code changed it is kept with the version.
 
     Raises:
         InvalidInput: as :func:`check_registered`.
     """
-    digest, definition = transform_digest(view), view.plain()
+    _check_reason(same_values)
+    code = code_of_view(view)
+    definition = view.plain()
     with catalog.read() as session:
         row = session.get(FeatureViewRow, (view.name, view.version))
-        if row is not None and (row.definition, row.transform_sha256) == (definition, digest):
+        if row is not None and (row.definition, row.code) == (definition, code):
             return _registered(row)
     with catalog.write(exclusive=True) as session:
         row = session.get(FeatureViewRow, (view.name, view.version))
         if row is None:
-            row = FeatureViewRow(name=view.name, version=view.version, created_at=utcnow())
+            row = FeatureViewRow(name=view.name, version=view.version, accepted=[], created_at=utcnow())
             session.add(row)
         else:
-            check_change(parse_view(row.definition), view, row.transform_sha256, digest)
-        row.definition, row.transform_sha256 = definition, digest
+            check_change(parse_view(row.definition), view, row.code, code, same_values=same_values is not None)
+            if changed := changed_code(row.code, code):
+                row.accepted = [*row.accepted, {"at": now(), "reason": same_values, "changed": changed}]
+        row.definition, row.code = definition, code
         session.flush()
         return _registered(row)
 
@@ -118,6 +140,11 @@ def features_of(session: Session, version: ModelVersionRow) -> list[str]:
     return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
 
 
+def _check_reason(same_values: str | None) -> None:
+    if same_values is not None and not same_values.strip():
+        raise InvalidInput("accept_same_values is empty: say why the changed code gives the same values")
+
+
 def _by_view(features: list[str]) -> dict[str, list[str]]:
     views: dict[str, list[str]] = defaultdict(list)
     for feature in features:
@@ -126,4 +153,4 @@ def _by_view(features: list[str]) -> dict[str, list[str]]:
 
 
 def _registered(row: FeatureViewRow) -> RegisteredView:
-    return RegisteredView(parse_view(row.definition), row.transform_sha256, row.created_at)
+    return RegisteredView(parse_view(row.definition), row.code, row.accepted, row.created_at)

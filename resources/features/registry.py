@@ -1,5 +1,6 @@
 """What may change in a version of a feature view, and what needs a new one."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -10,7 +11,12 @@ _MEANING = ("entity", "event_time", "created", "delay", "timezone", "ttl", "tran
 
 
 def check_change(
-    known: FeatureView, given: FeatureView, known_transform: str | None = None, given_transform: str | None = None
+    known: FeatureView,
+    given: FeatureView,
+    known_code: Mapping[str, str] | None = None,
+    given_code: Mapping[str, str] | None = None,
+    *,
+    same_values: bool = False,
 ) -> list[str]:
     """Compare two definitions of the same version; the features that are new in ``given``.
 
@@ -19,7 +25,8 @@ def check_change(
     the same reference mean something else in training and in serving.
 
     Args:
-        known_transform, given_transform: :func:`resources.features.view.transform_digest` of each, where it is known.
+        known_code, given_code: :func:`resources.features.view.code_of_view` of each, as far as it is known.
+        same_values: whether somebody has said that other code of the same functions gives the same values: then it is no reason.
 
     Raises:
         InvalidInput: something else changed; the message says what, and which version to give.
@@ -31,8 +38,6 @@ def check_change(
     ]
     if known.source.place != given.source.place:
         reasons.append(_changed("source", known.source.place, given.source.place))
-    if known.transform == given.transform and known_transform and given_transform and known_transform != given_transform:
-        reasons.append(f"the code of transform {given.transform} changed")
     for name, kind in known.features.items():
         if name not in given.features:
             reasons.append(f"schema.{name} is gone")
@@ -44,12 +49,21 @@ def check_change(
         for name in added
         if name in given.required
     ]
-    if reasons:
+    code = [] if same_values else [f"the code that {field} stands on changed" for field in changed_code(known_code or {}, given_code or {})]
+    if reasons or code:
+        hint = "a new feature that may be null would keep the version"
+        if not reasons:
+            hint = f'if it gives the same values, say why: halving features materialize {given.key} --accept-same-values "REASON"'
         raise InvalidInput(
-            f"the feature view {given.key} is not accepted, because it was registered with another definition: {'; '.join(reasons)}. "
-            f"Give version: {given.version + 1} (a new feature that may be null would keep the version)"
+            f"the feature view {given.key} is not accepted, because it was registered with another definition: "
+            f"{'; '.join([*reasons, *code])}. Give version: {given.version + 1} ({hint})"
         )
     return added
+
+
+def changed_code(known: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    """The fields of which the code is known of both, and differs."""
+    return [field for field, digest in given.items() if known.get(field, digest) != digest]
 
 
 def _changed(name: str, before: Any, after: Any) -> str:

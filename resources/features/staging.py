@@ -61,14 +61,14 @@ def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
     return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
 
 
-def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, made: Collection[date]) -> None:
+def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Collection[date]) -> None:
     """Refuse days that were not materialised before, where the rows of most of them were created on one day, long after their events.
 
     That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known before today, and every label
     of the past would get nulls.
 
     Args:
-        made: the days that are materialised already; they are not looked at.
+        materialized: the days that are materialised already; they are not looked at.
 
     Raises:
         InvalidInput: it is so; the message proposes ``delay``.
@@ -83,7 +83,7 @@ def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, m
         )
         SELECT created, sum("rows")::BIGINT, min(day), max(day) FROM days
         WHERE created = latest GROUP BY created HAVING 2 * count(*) > (SELECT count(*) FROM days)"""
-    for created, rows, first, last in connection.execute(query, [list(made)]).fetchall():
+    for created, rows, first, last in connection.execute(query, [list(materialized)]).fetchall():
         if last - first >= _LATE or created - last >= _LATE:
             raise InvalidInput(
                 f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows of the days from {first} to "

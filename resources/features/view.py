@@ -1,12 +1,8 @@
 """The feature view: what ``features/NAME.yaml`` says, checked field by field before anything is read."""
 
-import ast
-import inspect
 import re
-import textwrap
 from collections import Counter
 from datetime import date
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -17,6 +13,7 @@ from halving.errors import InvalidInput
 from halving.features.definition import TYPES, Definition
 from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
 from halving.trial.import_string import import_function
+from resources.project_code import code_digest
 from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, TimeZone, did_you_mean, listed, must
 from resources.sweep_spec.parsing import problems_of_model
 
@@ -227,25 +224,14 @@ def check_functions(view: FeatureView) -> None:
         import_function("source.function", view.source.function)
 
 
-def transform_digest(view: FeatureView) -> str | None:
-    """SHA-256, in hex, of the transform's code without comments, docstring and layout; None where a view has no transform.
-
-    What the function calls is not in it.
+def code_of_view(view: FeatureView) -> dict[str, str]:
+    """The digests of the code that a view stands on (:func:`resources.project_code.code_digest`), by the field that names its function.
 
     Raises:
         InvalidInput: there is no such function.
     """
-    if view.transform is None:
-        return None
-    function = import_function("transform", view.transform)
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):  # of a built-in function, a callable object, a lambda amid an expression
-        return sha256(view.transform.encode()).hexdigest()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return sha256(ast.unparse(tree).encode()).hexdigest()
+    functions = {"transform": view.transform, "source.function": view.source.function}
+    return {field: code_digest(field, path) for field, path in functions.items() if path is not None}
 
 
 def micros_of(duration: str) -> int:

@@ -16,6 +16,7 @@ from halving import Dataset
 from halving.features import OnlineFeatures
 from pipelines.definitions import defs
 from resources.backend import Backend
+from resources.catalog import FeatureViewRow
 from resources.datasets.snapshots import take_snapshot
 from resources.features.partitions import digest_of_partitions, partitions
 from resources.features.registered_views import registered_views
@@ -75,9 +76,18 @@ def define(folder: Path, **changes: Any) -> list[dg.AssetsDefinition]:
     return feature_assets()
 
 
-def made(backend: Backend, instance: dg.DagsterInstance, assets: list[dg.AssetsDefinition], key: str, day: str | None = None) -> Any:
+def made(
+    backend: Backend, instance: dg.DagsterInstance, assets: list[dg.AssetsDefinition], key: str, day: str | None = None, **config: Any
+) -> Any:
+    ops = {"ops": {key.replace("/", "__"): {"config": config}}} if config else None
     return dg.materialize(
-        assets, selection=f'key:"{key}"', partition_key=day, resources={"backend": backend}, instance=instance, raise_on_error=False
+        assets,
+        selection=f'key:"{key}"',
+        partition_key=day,
+        resources={"backend": backend},
+        instance=instance,
+        run_config=ops,
+        raise_on_error=False,
     )
 
 
@@ -98,6 +108,21 @@ def test_a_day_whose_transform_raises_fails_its_partition_alone(folder: Path, ba
     again = made(backend, instance, assets, "feature_view/visits_v1", DAYS[0])
     assert again.asset_materializations_for_node("feature_view__visits_v1")[0].metadata["change"].value == "unchanged"
     assert list(registered_views(backend.catalog)) == ["visits@1"]
+
+
+def test_changed_code_fails_a_day_until_the_runs_config_says_why_values_are_the_same(
+    folder: Path, backend: Backend, instance: dg.DagsterInstance
+) -> None:
+    assets, key = define(folder), "feature_view/visits_v1"
+    assert made(backend, instance, assets, key, DAYS[0]).success
+    with backend.catalog.write(exclusive=True) as session:
+        session.get_one(FeatureViewRow, ("visits", 1)).code = {"transform": "0" * 64}
+    refused = made(backend, instance, assets, key, DAYS[0])
+    (failed,) = [event for event in refused.all_events if event.is_step_failure]
+    assert "the code that transform stands on changed" in failed.step_failure_data.user_failure_data.description
+    for _ in range(2):  # as each day of a backfill has the same config
+        assert made(backend, instance, assets, key, DAYS[0], accept_same_values="only faster").success
+    assert [entry["reason"] for entry in registered_views(backend.catalog)["visits@1"].accepted] == ["only faster"]
 
 
 def test_what_was_known_last_is_pushed_and_read_as_it_was_computed(folder: Path, backend: Backend, instance: dg.DagsterInstance) -> None:

@@ -13,6 +13,7 @@ from halving import Dataset
 from halving.cli.main import main
 from halving.features import OnlineFeatures
 from resources.backend import Backend
+from resources.catalog import FeatureViewRow
 from resources.evaluation.report import load_report
 from resources.features.partitions import partitions
 from resources.features.wanted import online_address
@@ -70,6 +71,20 @@ def test_a_version_may_be_mended_until_a_day_of_it_is_made(command: Command, tmp
         (tmp_path / "clicks.yaml").write_text(text_now)
         done, out, err = command("materialize", "clicks@1", *MARCH)
         assert (place, done, told in out + err) == (place, status, True)
+
+
+def test_changed_code_is_refused_until_the_command_says_why_values_are_the_same(command: Command, backend: Backend) -> None:
+    assert command("materialize", "clicks@1", *MARCH)[0] == 0
+    with backend.catalog.write(exclusive=True) as session:
+        session.get_one(FeatureViewRow, ("clicks", 1)).code = {"source.function": "0" * 64}
+    for act in (("materialize", "clicks@1", *MARCH), ("push",)):
+        status, _, err = command(*act)
+        assert (status, "the code that source.function stands on changed. Give version: 2" in " ".join(err.split())) == (1, True)
+    assert command("materialize", "clicks@1", *MARCH, "--accept-same-values", "only faster")[0] == 0
+    assert command("push")[0] == 0
+    (listed,) = json.loads(command("list", "--json")[1])
+    assert [(entry["reason"], entry["changed"]) for entry in listed["accepted"]] == [("only faster", ["source.function"])]
+    assert "clicks@1: the code of source.function changed by" in command("list")[1]
 
 
 def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:

@@ -43,6 +43,32 @@ class Code:
         return [f"{name}=={version.partition('+')[0]}" for name, version in sorted(found.items()) if version]
 
 
+@dataclass(frozen=True)
+class OwnModule:
+    """A module as text, and the package from which its relative imports go: of a package, that itself."""
+
+    text: str
+    package: str
+
+
+def own_module(name: str) -> OwnModule | None:
+    """A module that is neither installed nor Python's own, nor this SDK's; None for another one, and where there is none.
+
+    Nothing is imported for it. A package without a file of its own has an empty text.
+
+    Raises:
+        InvalidInput: its file cannot be read as text, naming it.
+    """
+    add_working_folder()
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == _SDK or _installed_in(name):
+        return None
+    spec = _spec(name)
+    if spec is not None and spec.origin is None and spec.submodule_search_locations is not None:
+        return OwnModule("", name)
+    return _module(name)
+
+
 def code_of(*functions: str) -> Code:
     """The modules that functions, ``module:function``, are in and import, as far as they are neither installed nor Python's own.
 
@@ -70,13 +96,11 @@ def code_of(*functions: str) -> Code:
         if distribution := _installed_in(name):
             packages.add(distribution)
             continue
-        spec = _spec(name)
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        module = _module(name)
+        if module is None:
             continue
-        text = _source(Path(spec.origin))
-        is_package = spec.submodule_search_locations is not None
-        files[name.replace(".", "/") + ("/__init__.py" if is_package else ".py")] = text
-        ahead += _imports(text, name if is_package else parent)
+        files[name.replace(".", "/") + ("/__init__.py" if module.package == name else ".py")] = module.text
+        ahead += _imports(module.text, module.package)
     return Code(dict(sorted(files.items())), {name: _installed_version(name) for name in sorted({*packages, *_ALWAYS})})
 
 
@@ -90,6 +114,15 @@ def warn_of_secrets(model: str, files: Mapping[str, str], stacklevel: int) -> No
             "if it is one, change it, and read it from the environment",
             stacklevel=stacklevel + 1,
         )
+
+
+def _module(name: str) -> OwnModule | None:
+    """A module of Python's with a file, wherever that is."""
+    spec = _spec(name)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    is_package = spec.submodule_search_locations is not None
+    return OwnModule(_source(Path(spec.origin)), name if is_package else name.rpartition(".")[0])
 
 
 def _imports(text: str, package: str) -> Iterator[str]:

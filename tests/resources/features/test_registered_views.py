@@ -1,6 +1,8 @@
 """The registry of feature views: a version means one thing, and its users are known."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +65,33 @@ def test_a_new_feature_that_may_be_null_keeps_the_version_and_any_other_change_i
     assert registered_views(catalog) == {"clicks@1": grown}
     register(catalog, view(version=2, delay="2h"))
     assert list(registered_views(catalog)) == ["clicks@1", "clicks@2"]
+
+
+def test_other_code_is_refused_until_somebody_says_why_its_values_are_the_same_which_is_kept(
+    either_backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, shape = either_backend.catalog, view(transform="rates_of_clicks:rate", source={"function": "rates_of_clicks:rows"})
+    module = "from factors_of_clicks import FACTOR\n\ndef rows():\n    return {}\n\ndef rate(rows):\n    return rows * FACTOR\n"
+    (tmp_path / "rates_of_clicks.py").write_text(module.format(1))
+    (tmp_path / "factors_of_clicks.py").write_text("FACTOR = 2")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("rates_of_clicks", "factors_of_clicks"):
+        monkeypatch.delitem(sys.modules, name, raising=False)  # of the other backend's project
+    first = register(catalog, shape)
+    (tmp_path / "factors_of_clicks.py").write_text("FACTOR = 1 + 1")
+    for act in (check_registered, register):
+        with pytest.raises(InvalidInput, match=r"the code that transform stands on changed\. Give version: 2"):
+            act(catalog, shape)
+        with pytest.raises(InvalidInput, match="accept_same_values is empty"):
+            act(catalog, shape, " ")
+    check_registered(catalog, shape, "a sum")
+    assert registered_views(catalog) == {"clicks@1": first}  # until it is materialised
+    accepted = [register(catalog, shape, "a sum"), register(catalog, shape, "said again"), register(catalog, shape)]
+    assert [[(entry["reason"], entry["changed"]) for entry in one.accepted] for one in accepted] == [[("a sum", ["transform"])]] * 3
+    (tmp_path / "rates_of_clicks.py").write_text(module.format(3))
+    with pytest.raises(InvalidInput, match=r"definition: the code that source\.function stands on changed\. Give"):
+        register(catalog, shape)
+    assert [entry["reason"] for entry in register(catalog, shape, "other rows").accepted] == ["a sum", "other rows"]
 
 
 def test_the_consumers_of_a_version_are_its_sweeps_and_their_models(

@@ -8,7 +8,7 @@ import pytest
 from halving import InvalidInput
 from halving.features import parse_reference
 from resources.features.registry import check_change
-from resources.features.view import load_view, load_views, micros_of, parse_view, transform_digest, view_of
+from resources.features.view import code_of_view, load_view, load_views, micros_of, parse_view, view_of
 from tests.resources.features.histories import view
 from tests.resources.features.test_materialize import TRANSFORMS
 
@@ -151,24 +151,21 @@ def test_any_other_change_needs_a_new_version(change: dict[str, Any], reason: st
     assert reason in str(refused.value)
 
 
-def test_other_code_of_a_transform_needs_a_new_version_and_comments_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    bodies = {
-        "first": "def f(rows):\n    return rows\n",
-        "second": 'def f(rows):\n    """Says more."""\n    # and more\n    return  rows\n',
-        "third": "def f(rows):\n    return rows.slice(0)\n",
-    }
-    digests = {}
-    for name, body in bodies.items():
-        (tmp_path / f"transform_of_{name}.py").write_text(body)
-        digests[name] = transform_digest(view(transform=f"transform_of_{name}:f"))
-    assert digests["first"] == digests["second"] != digests["third"]
-    assert transform_digest(view()) is None
-    assert transform_digest(view(transform="operator:neg"))  # has no source
+def test_other_code_of_a_function_needs_a_new_version_or_somebody_who_says_that_values_are_the_same() -> None:
     same = view(transform=f"{TRANSFORMS}:rate")
-    assert check_change(same, same, digests["first"], digests["second"]) == []
-    with pytest.raises(InvalidInput, match=r"the code of transform .*:rate changed"):
-        check_change(same, same, digests["first"], digests["third"])
+    code = code_of_view(same)
+    assert list(code) == ["transform", "source.function"]
+    assert check_change(same, same, code, code) == check_change(same, same, {}, code) == []
+    for field, changed in ((field, {**code, field: "0" * 64}) for field in code):
+        with pytest.raises(
+            InvalidInput, match=rf"the code that {field} stands on changed. Give version: 2 .* --accept-same-values"
+        ) as refused:
+            check_change(same, same, code, changed)
+        assert str(refused.value).count("stands on changed") == 1
+        assert check_change(same, same, code, changed, same_values=True) == []
+        with pytest.raises(InvalidInput, match=r"ttl was not given and is 7d\. Give version: 2"):
+            check_change(same, view(transform=f"{TRANSFORMS}:rate", ttl="7d"), code, changed, same_values=True)
+    assert code_of_view(view(source={"files": "x"})) == {}
 
 
 def test_two_views_are_not_compared() -> None:

@@ -1,0 +1,224 @@
+"""The code that a function of the project stands on, as one digest: while that is the same, the function does the same.
+
+What the function reaches is read from the text of the project's modules by the names in it, as Python's rules of scope have them; nothing
+is executed. So neither what a process has in memory by now counts, nor where the project lies. What is reached in no such way, as by
+``getattr``, is not looked at. Of what is installed the names count alone: its versions are in the lineage of what is made.
+"""
+
+import ast
+import json
+import symtable
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import sha256
+
+from halving.models.source_code import own_module
+from halving.trial.import_string import import_function
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_OF_THEIR_OWN = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_PARSING = threading.Lock()  # because CPython up to 3.12.1 confuses the depths of trees that two threads parse (python/cpython#106905)
+_NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
+
+_Place = tuple[str, tuple[str, ...]]
+"""A module, and the attributes that lead from it to what is meant: none means the module itself."""
+
+
+def code_digest(field: str, path: str) -> str:
+    """SHA-256, in hex, of a function's import path, and of its code and all code of the project that it reaches.
+
+    Comments, docstrings, layout and the order of definitions do not count. Of what is neither a function nor a class, as a constant, the
+    statements count by which its module makes it.
+
+    Args:
+        field: that names the function, for the message.
+        path: ``module:function``.
+
+    Raises:
+        InvalidInput: there is no such function, or the text of a module cannot be read.
+    """
+    import_function(field, path)
+    module, _, name = path.partition(":")
+    return sha256(json.dumps([path, sorted(_Reached(module, name).code.items())]).encode()).hexdigest()
+
+
+class _Reached:
+    """What a function reaches: ``code`` has the statements of each name, by ``module:name``, and is empty of what is not the project's."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self.code: dict[str, list[str]] = {}
+        self._modules: dict[str, _Module | None] = {}
+        start = self._module(module)
+        places: set[_Place] = set()
+        bound = start is None or start.binds(name)
+        ahead: list[_Place] = [(module, (name,) if bound else ())]  # of a name that is made otherwise, the whole module
+        while ahead:
+            place = ahead.pop()
+            if place not in places:
+                places.add(place)
+                ahead += self._places_from(*place)
+
+    def _places_from(self, name: str, attributes: tuple[str, ...]) -> Iterator[_Place]:
+        """Take the code at a place down; the places that it reaches."""
+        module = self._module(name)
+        if module is None:
+            self.code[".".join([name, *attributes])] = []
+        elif not attributes:
+            self.code[name] = [ast.unparse(module.tree)]
+            yield from module.references(module.tree)
+        elif attributes[0] in module.statements:
+            yield from self._places_of(module, attributes)
+        elif self._module(f"{name}.{attributes[0]}") is not None:
+            yield f"{name}.{attributes[0]}", attributes[1:]
+        else:
+            yield from ((other, attributes) for other in module.stars if self._module(other) is not None)
+
+    def _places_of(self, module: "_Module", attributes: tuple[str, ...]) -> Iterator[_Place]:
+        name, *more = attributes
+        code = [statement for statement in module.statements[name] if not isinstance(statement, ast.Import | ast.ImportFrom)]
+        if code:
+            self.code[f"{module.name}:{name}"] = [ast.unparse(statement) for statement in code]
+        for statement in module.statements[name]:
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                other, there = module.imported(statement)[name]
+                yield other, (*there, *more)
+            else:
+                yield from module.references(statement)
+
+    def _module(self, name: str) -> "_Module | None":
+        """A module of the project; None for another one, and for one that Python cannot read either."""
+        if name not in self._modules:
+            own = own_module(name)
+            try:
+                self._modules[name] = None if own is None else _Module(name, own.package, own.text)
+            except SyntaxError:
+                self._modules[name] = None
+        return self._modules[name]
+
+
+class _Module:
+    """A module as text.
+
+    Attributes:
+        tree: without docstrings.
+        statements: that make or change each of its names, in order.
+        stars: the modules of which it imports all.
+    """
+
+    def __init__(self, name: str, package: str, text: str) -> None:
+        self.name, self._package, self._text = name, package, text
+        with _PARSING:
+            self.tree = _without_docstrings(ast.parse(text))
+        self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
+        self.stars: list[str] = []
+        for statement in self.tree.body:
+            if isinstance(statement, ast.If) and ast.unparse(statement.test) in _NOT_RUN:
+                continue
+            if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+                self.stars.append(self._base(statement))
+                continue
+            for bound in sorted(_names_bound(statement)):
+                self.statements[bound].append(statement)
+
+    def binds(self, name: str) -> bool:
+        return name in self.statements or bool(self.stars)
+
+    def imported(self, statement: ast.Import | ast.ImportFrom) -> dict[str, _Place]:
+        """Where the names are from that an import makes."""
+        if isinstance(statement, ast.ImportFrom):
+            return {alias.asname or alias.name: (self._base(statement), (alias.name,)) for alias in statement.names}
+        return {
+            alias.asname or alias.name.partition(".")[0]: (alias.name if alias.asname else alias.name.partition(".")[0], ())
+            for alias in statement.names
+        }
+
+    def references(self, node: ast.stmt | ast.Module) -> Iterator[_Place]:
+        """The places that a statement names, by itself or within its functions."""
+        inner: dict[str, _Place] = {}
+        for statement in ast.walk(node):
+            if isinstance(statement, ast.Import | ast.ImportFrom) and statement is not node:
+                inner |= self.imported(statement)
+        reached = self._globals_of(node)
+        for name, *attributes in _dotted(node):
+            if name in inner:
+                module, there = inner[name]
+                yield module, (*there, *attributes)
+            elif (name in self.statements or self.stars) and (reached is None or name in reached):
+                yield self.name, (name, *attributes)
+
+    def _globals_of(self, node: ast.stmt | ast.Module) -> set[str] | None:
+        """The names of the module that a function or class uses, without those that are its own; None: any may be."""
+        if not isinstance(node, _SCOPES):
+            return None
+        table = next((table for table in self._scopes if (table.get_name(), table.get_lineno()) == (node.name, node.lineno)), None)
+        if table is None:
+            return None
+        evaluated: list[ast.expr | None] = [*node.decorator_list]  # what is evaluated where the function or class is defined
+        if isinstance(node, ast.ClassDef):
+            evaluated += [*node.bases, *(keyword.value for keyword in node.keywords)]
+        else:
+            evaluated += [*node.args.defaults, *node.args.kw_defaults]
+        names = {name for expression in evaluated if expression is not None for name, *_ in _dotted(expression)}
+        return names | _globals_in(table)
+
+    @cached_property
+    def _scopes(self) -> list[symtable.SymbolTable]:
+        return symtable.symtable(self._text, self.name, "exec").get_children()
+
+    def _base(self, statement: ast.ImportFrom) -> str:
+        """The module that names are imported from."""
+        if not statement.level:
+            return statement.module or ""
+        parts = self._package.split(".")
+        return ".".join([*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])])
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, (*_SCOPES, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+    return tree
+
+
+def _globals_in(table: symtable.SymbolTable) -> set[str]:
+    """The names of the module that a scope and those within it use."""
+    names = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
+    return names.union(*map(_globals_in, table.get_children()))
+
+
+def _names_bound(node: ast.AST) -> Iterator[str]:
+    """The names of the module that a statement makes, or whose value it changes: by an item, an attribute or a method."""
+    if isinstance(node, _SCOPES):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        yield from _root(node)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        yield from _root(node.value.func)
+    if not isinstance(node, _OF_THEIR_OWN):
+        for child in ast.iter_child_nodes(node):
+            yield from _names_bound(child)
+
+
+def _root(node: ast.expr) -> Iterator[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def _dotted(node: ast.AST) -> Iterator[tuple[str, ...]]:
+    """The names within a node, each with the attributes that are asked of it: ``("helpers", "scale")``."""
+    attributes: list[str] = []
+    inner = node
+    while isinstance(inner, ast.Attribute):
+        attributes.append(inner.attr)
+        inner = inner.value
+    if isinstance(inner, ast.Name):
+        yield inner.id, *reversed(attributes)
+        return
+    for child in ast.iter_child_nodes(inner):
+        yield from _dotted(child)

@@ -1,0 +1,67 @@
+"""Files are not read again by the same code, and all are by other code: that of the transform, or of anything that it stands on."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from halving import Dataset
+from resources.backend import Backend
+from resources.datasets.snapshots import take_snapshot
+from resources.sweep_spec.dataset import DatasetSource
+
+LENGTHS = """import pyarrow.compute as pc
+from of_lengths.units import UNIT
+
+def in_units(table):
+    return table.set_column(0, "id", pc.multiply(table["id"], UNIT))
+
+def as_they_are(table):
+    return table
+
+def unrelated(table):
+    return None
+"""
+
+
+@pytest.fixture
+def ids(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """The rows of the snapshot that is taken of some files, by the transform and the code that are given."""
+    (tmp_path / "project" / "of_lengths").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "project")
+    pq.write_table(pa.table({"id": range(100), "label": [0, 1] * 50}), tmp_path / "rows.parquet")
+
+    def take(transform: str = "in_units", lengths: str = LENGTHS, units: str = "UNIT = 10") -> list[int]:
+        for name, text in (("__init__", ""), ("lengths", lengths), ("units", units)):
+            (tmp_path / "project" / "of_lengths" / f"{name}.py").write_text(text)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "of_lengths"]:
+            monkeypatch.delitem(sys.modules, name)  # as in a new process
+        importlib.invalidate_caches()
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one second are not told apart by their times
+        given = {"name": "points", "target": "label", "source": {"files": f"{tmp_path}/*.parquet"}}
+        source = DatasetSource.model_validate({**given, "transform": f"of_lengths.lengths:{transform}"})
+        digest = take_snapshot(backend.store, backend.catalog, source).digest
+        return sorted(Dataset(backend.store, "points", digest).read()["id"].to_pylist())
+
+    return take
+
+
+def test_rows_are_read_again_when_what_the_transform_stands_on_changed(ids: Callable[..., list[int]]) -> None:
+    assert ids() == list(range(0, 1000, 10))
+    assert ids(units="UNIT = 100") == list(range(0, 10_000, 100))
+
+
+def test_rows_are_read_again_by_another_function_of_the_same_module(ids: Callable[..., list[int]]) -> None:
+    assert ids() == list(range(0, 1000, 10))
+    assert ids("as_they_are") == list(range(100))
+
+
+def test_no_row_is_read_again_when_other_code_of_the_module_changed(ids: Callable[..., list[int]]) -> None:
+    before = ids()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(pq.ParquetFile, "iter_batches")
+        assert ids(lengths=LENGTHS.replace("return None", "return table")) == before
