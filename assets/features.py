@@ -111,7 +111,8 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
                     context.log.warning(str(error))
                     shown[view.key] = dg.MetadataValue.text("not materialised yet")
                 else:
-                    shown[view.key] = dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer")
+                    withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
+                    shown[view.key] = dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}")
         return dg.MaterializeResult(metadata=shown)
 
     return latest

@@ -141,7 +141,8 @@ def run_materialize(arguments: argparse.Namespace) -> int:
 def run_push(arguments: argparse.Namespace) -> int:
     """Push views online.
 
-    JSON: ``[{"view", "entities", "taken"}]``: how many entities have features, and of how many these were newer than what was online.
+    JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these were newer than what was
+    online, and of how many what was online is in no day any more.
     """
     from resources.features.online import push
     from resources.features.registered_views import check_registered
@@ -156,11 +157,13 @@ def run_push(arguments: argparse.Namespace) -> int:
     for view in views:
         check_registered(backend.catalog, view)
         pushed = push(backend.store, view, address, until=arguments.until)
-        data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken})
+        data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken, "withdrawn": pushed.withdrawn})
 
     def show(console: "Console") -> None:
         for one in data:
             told = f"{one['view']}: {one['entities']:,} entities have features that still count, {one['taken']:,} are newer than before"
+            if one["withdrawn"]:
+                told += f"; of {one['withdrawn']:,} what was online was withdrawn, since the days that were made again have it no more"
             console.print(told, highlight=False)
 
     return answer(arguments, data, show)

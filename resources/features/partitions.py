@@ -98,6 +98,17 @@ def partition(store: Store, name: str, version: int, day: date) -> Partition | N
     return found[0] if found else None
 
 
+def older_generations(store: Store, newest: Partition, first: int) -> list[Partition] | None:
+    """A day as it counted before, from generation ``first`` on; None where one of these, or its file, is gone."""
+    folder = day_folder(newest.definition.name, newest.definition.version, newest.day)
+    there = {name for name, _, _ in store.files(folder)}
+    names = [f"{folder}/generation-{generation:06}.json" for generation in range(first, newest.generation)]
+    if not there.issuperset(names):
+        return None
+    older = [_read(store, name) for name in names]
+    return older if there.issuperset(partition.name for partition in older) else None
+
+
 def digest_of_partitions(found: Iterable[Partition]) -> str:
     """``sha256:…`` over the days' files: what a join stood on. It is the same for the same content."""
     lines = sorted(f"{one.definition.key} {one.day} {one.sha256}\n" for one in found)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HEADER = struct.Struct(">QQI")
+TIMES = struct.Struct(">QQ")
+"""The beginning of a header: event and known time, each plus :data:`OFFSET`."""
+
 OFFSET = 2**63  # so that an earlier time is a smaller number, also before 1970
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COUNT = struct.Struct("<H")
@@ -43,6 +46,12 @@ def event_of(value: bytes) -> int:
     """The event time of a value, in µs since 1970."""
     event: int = HEADER.unpack_from(value)[0]
     return event - OFFSET
+
+
+def known_of(value: bytes) -> int:
+    """From when on a value was known, in µs since 1970."""
+    known: int = HEADER.unpack_from(value)[1]
+    return known - OFFSET
 
 
 def count_of(value: bytes) -> int:
@@ -209,6 +218,24 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
     if len(parts) == 1:
         return parts[0]
     return [None if None in row else b"".join(row) for row in zip(*parts, strict=True)]
+
+
+def entities_of(definition: Definition, keys: Sequence[bytes]) -> "pa.Table":
+    """The entities that are kept under some keys: the reverse of :func:`entity_keys`."""
+    import pyarrow as pa
+
+    columns: dict[str, list[int | str]] = {name: [] for name in definition.entity}
+    for key in keys:
+        place = 0
+        for name, kind in definition.entity.items():
+            if kind == "string":
+                end = place + 4 + int.from_bytes(key[place : place + 4], "big")
+                columns[name].append(key[place + 4 : end].decode())
+            else:
+                end = place + 8
+                columns[name].append(int.from_bytes(key[place:end], "big", signed=True))
+            place = end
+    return pa.table({name: pa.array(columns[name], arrow_type(kind)) for name, kind in definition.entity.items()})
 
 
 def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Array":

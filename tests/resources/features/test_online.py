@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from halving import InvalidInput, NotFound, Store, StoreError
 from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import OnlineFeatures
-from resources.features import online as online_module
-from resources.features.online import delete, open_writer, packed, push
+from resources.features import sqlite_writer
+from resources.features.online import delete, open_writer, push
+from resources.features.online_rows import packed
 from resources.features.view import FeatureView
 from tests.properties import examples
 from tests.redis_server import Redis
@@ -350,7 +351,7 @@ def test_a_writer_waits_for_another_one_and_readers_do_not(tmp_path: Path, monke
     store, address = Store(tmp_path / "store"), str(tmp_path / "online.db")
     push(store, materialize(store, [Row(1, 10, 12, 1.0)]), address)
     newer = materialize(store, [Row(1, 20, 22, 2.0)])
-    monkeypatch.setattr(online_module, "_WAIT", 0.1)
+    monkeypatch.setattr(sqlite_writer, "WAIT", 0.1)
     with closing(sqlite3.connect(address, isolation_level=None)) as other, OnlineFeatures(address, ["clicks@1:value"]) as reader:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="database is locked"):
