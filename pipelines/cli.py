@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from halving import StoreError
+from halving import InvalidInput, StoreError
 from halving.cli.output import print_json
 from halving.cli.parser import add_command
 from pipelines import (
@@ -49,6 +49,7 @@ _CONTROLS = {
     "extend": "allow a running sweep to start more trials",
 }
 _ALLOW_DEPRECATED = "halving/allow_deprecated"  # pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
+_REFRESH = "halving/refresh"  # pipelines.jobs.REFRESH
 _COMMAND = "halving/command"  # tag of the run that this very command started
 
 
@@ -57,6 +58,7 @@ def add_commands(commands: Any) -> None:
     spec, sweep = "a sweep spec, for example sweeps/digits.yaml", "the sweep's id, for example digits-7f3a"
     run = add_command(commands, "sweep", "run a sweep to its end on this machine and show its progress", _sweep, spec=spec)
     run.add_argument("--allow-deprecated", action="store_true", help="also on a dataset's snapshot that was deprecated")
+    run.add_argument("--refresh", action="store_true", help="read all of the dataset's source again, also files that look as they were")
     description = "check a sweep spec and warn of settings that may work badly, without running anything"
     add_command(commands, "check", description, cli_sweeps.run_check, spec=spec)
     for name, description in _CONTROLS.items():
@@ -112,6 +114,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     from resources.sweep_spec.lint import lint
 
     spec = load_spec(arguments.spec)
+    if arguments.refresh and spec.snapshot is not None:
+        raise InvalidInput(f"--refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")
     concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
     backend, console = backend_of(arguments), console_of(arguments)
     forecast = check_gpu_hours(backend.catalog, spec)  # raises when there are too few left
@@ -129,7 +133,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
     job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
-    tags = {_COMMAND: command, **({_ALLOW_DEPRECATED: "true"} if arguments.allow_deprecated else {})}
+    chosen = {_ALLOW_DEPRECATED: arguments.allow_deprecated, _REFRESH: arguments.refresh}
+    tags = {_COMMAND: command, **{tag: "true" for tag, is_chosen in chosen.items() if is_chosen}}
     job += ["--tags", json.dumps(tags)]
     console.print(f"[bold]{spec.name}[/]: {spec.objective.direction} {spec.objective.metric}, {spec.rungs}")
     if spec.resources.largest.gpus:

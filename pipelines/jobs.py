@@ -49,6 +49,9 @@ INTENT = "halving/intent"
 ALLOW_DEPRECATED = "halving/allow_deprecated"
 """The tag of a run, with the value ``true``, that may launch a sweep on a deprecated snapshot."""
 
+REFRESH = "halving/refresh"
+"""The tag of a run, with the value ``true``, that reads all of its dataset's source again."""
+
 _MAX_RECLAIMED = 10_000
 # When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)
@@ -70,8 +73,8 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
         forecast = check_gpu_hours(backend.catalog, spec, anew=_opens_anew(context, backend))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        allowed = context.run.tags.get(ALLOW_DEPRECATED) == "true"
-        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=allowed)
+        allowed, refresh = (context.run.tags.get(tag) == "true" for tag in (ALLOW_DEPRECATED, REFRESH))
+        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=allowed, refresh=refresh)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         manifest = dataset.manifest
         check_evaluation(spec, manifest)

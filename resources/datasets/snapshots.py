@@ -49,13 +49,16 @@ _PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyi
 _LONGEST_CODE = 64 * 2**10
 
 
-def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by: dict[str, Any] | None = None) -> Snapshot:
+def take_snapshot(
+    store: Store, catalog: Catalog, source: DatasetSource, made_by: dict[str, Any] | None = None, *, refresh: bool = False
+) -> Snapshot:
     """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
 
     It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had finished.
 
     Args:
         made_by: what lineage says of who took it, such as the Dagster run.
+        refresh: whether all is read again, also files that the snapshot before has by name, size and time.
 
     Raises:
         InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
@@ -69,7 +72,8 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
     former_key = find_former_key(store, catalog, source.name)
     rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source) as opened:
-        added = former.added(opened.parts) if former is not None and former.parts is not None and _is_readable(store, former) else None
+        trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former)
+        added = former.added(opened.parts) if former is not None and trusted else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
@@ -101,19 +105,29 @@ def take_snapshot(store: Store, catalog: Catalog, source: DatasetSource, made_by
 
 
 def snapshot_for(
-    store: Store, catalog: Catalog, spec: SweepSpec, made_by: dict[str, Any] | None = None, *, allow_deprecated: bool = False
+    store: Store,
+    catalog: Catalog,
+    spec: SweepSpec,
+    made_by: dict[str, Any] | None = None,
+    *,
+    allow_deprecated: bool = False,
+    refresh: bool = False,
 ) -> Snapshot:
     """The snapshot that a spec names, else a new one of its source.
 
     Args:
         allow_deprecated: whether it may be one that was deprecated.
+        refresh: as for :func:`take_snapshot`.
 
     Raises:
-        InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted.
+        InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted. Or
+            the spec names a snapshot, which is not taken again.
     """
     if spec.snapshot is None:
-        taken = take_snapshot(store, catalog, spec.dataset, made_by)
+        taken = take_snapshot(store, catalog, spec.dataset, made_by, refresh=refresh)
         return _of_schema(catalog, usable(taken, "dataset", allow_deprecated=allow_deprecated), spec)
+    if refresh:
+        raise InvalidInput(f"refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")
     try:
         snapshot = known_snapshot(catalog, spec.snapshot)
     except NotFound as error:

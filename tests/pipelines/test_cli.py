@@ -109,6 +109,8 @@ def test_a_wrong_spec_is_one_short_message_and_nothing_runs(shell: Shell, small:
         1,
         "halving sweep: sweep file 'nowhere.yaml' is not accepted: No such file or directory; give the path of a YAML file\n",
     )
+    status, _, err = shell.call("sweep", shell.spec(small(snapshot="sha256:" + "0" * 64)), "--refresh")
+    assert (status, "--refresh is not accepted: the spec names the snapshot 'sha256:00" in err) == (1, True)
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ from sqlalchemy import select
 from assets.datasets import data_checks, dataset_snapshot
 from assets.events import expected_failures
 from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
-from pipelines import jobs
+from pipelines import cli, jobs
 from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow
 from resources.datasets.data_checks import CHECKS
-from resources.datasets.known_snapshots import list_snapshots
+from resources.datasets.known_snapshots import Snapshot, list_snapshots
 from resources.scheduling.sweeps import extend_sweep
 from resources.sweep_spec import SweepSpec, parse_spec
 from resources.sweep_spec.consistency import contradictions
@@ -47,6 +47,22 @@ def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, mon
         (sweep,) = session.scalars(select(SweepRow.id))
     extend_sweep(backend.catalog, sweep, 6)
     assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
+
+
+def test_tags_of_a_run_say_how_its_snapshot_is_taken(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, options = jobs.snapshot_for, list[dict[str, bool]]()
+
+    def noted(*arguments: Any, **more: bool) -> Snapshot:
+        options.append(more)
+        return taken(*arguments, **more)
+
+    monkeypatch.setattr(jobs, "snapshot_for", noted)
+    assert (cli._REFRESH, cli._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for tags in ({}, {jobs.REFRESH: "true"}, {jobs.ALLOW_DEPRECATED: "true"}):
+            config = config_of(small(max_trials=1))
+            assert planning.execute_in_process(run_config=config, tags=tags, resources={"backend": backend}, instance=instance).success
+    assert [(option["refresh"], option["allow_deprecated"]) for option in options] == [(False, False), (True, False), (False, True)]
 
 
 @pytest.mark.slow

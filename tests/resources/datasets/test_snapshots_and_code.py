@@ -1,6 +1,7 @@
-"""Files are not read again by the same code, and all are by other code: that of the transform, or of anything that it stands on."""
+"""Files are not read again by the same code, unless that is asked for, and all are by other code: of whatever the transform stands on."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from halving import Dataset
+from halving import Dataset, InvalidInput
 from resources.backend import Backend
-from resources.datasets.snapshots import take_snapshot
+from resources.datasets.snapshots import snapshot_for, take_snapshot
+from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.dataset import DatasetSource
 
 LENGTHS = """import pyarrow.compute as pc
@@ -65,3 +67,18 @@ def test_no_row_is_read_again_when_other_code_of_the_module_changed(ids: Callabl
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(pq.ParquetFile, "iter_batches")
         assert ids(lengths=LENGTHS.replace("return None", "return table")) == before
+
+
+def test_all_is_read_again_where_that_is_asked_for(backend: Backend, tmp_path: Path, small_spec: Callable[..., SweepSpec]) -> None:
+    path = tmp_path / "rows.parquet"
+    spec = small_spec(dataset={"name": "points", "target": "label", "source": {"files": str(path)}})
+    digests = []
+    for first, refresh in ((100, False), (200, False), (200, True), (200, False)):
+        pq.write_table(pa.table({"id": range(first, first + 100), "label": [0, 1] * 50}), path, compression="none", use_dictionary=False)
+        os.utime(path, (1e9, 1e9))  # as an archive unpacks it
+        digests.append(snapshot_for(backend.store, backend.catalog, spec, refresh=refresh).digest)
+    before, stale, fresh, after = digests
+    assert before == stale != fresh == after
+    assert sorted(Dataset(backend.store, "points", fresh).read()["id"].to_pylist()) == list(range(200, 300))
+    with pytest.raises(InvalidInput, match="refresh is not accepted: the spec names the snapshot"):
+        snapshot_for(backend.store, backend.catalog, small_spec(snapshot=fresh), refresh=True)
