@@ -7,12 +7,10 @@ disk until it is done.
 """
 
 import contextlib
-import inspect
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +23,10 @@ from halving.data.shards import open_shard, shards_of
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.store.faults import store_faults
 from halving.store.json_files import now
-from halving.trial.import_string import import_function
 from resources.catalog import Catalog, SnapshotRow, utcnow
 from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import canonical, canonical_schema
+from resources.datasets.code_of_source import code_texts, digest_of_code, versions_of_packages
 from resources.datasets.cutting import Cut, Cutter
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
@@ -41,12 +39,8 @@ from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
-from resources.project_code import code_digest
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
-
-_PACKAGES = ("pyarrow", "numpy", "pandas", "polars", "duckdb", "deltalake", "pyiceberg")  # that a source's rows may come through
-_LONGEST_CODE = 64 * 2**10
 
 
 def take_snapshot(
@@ -64,9 +58,9 @@ def take_snapshot(
         InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
         StoreError: the store refuses, or the disk is full.
     """
-    code = _code_of(source)
     recipe = source.model_dump(mode="json", exclude_none=True)
-    transform = sha256(json.dumps(_code_digests(source)).encode()).hexdigest()
+    code = code_texts(source)
+    transform = digest_of_code(source)
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
     former_key = find_former_key(store, catalog, source.name)
@@ -94,7 +88,7 @@ def take_snapshot(
         "lineage": {
             "source": opened.facts,
             "code": code,
-            "packages": _packages(),
+            "packages": versions_of_packages(),
             "before": newest,
             "made_by": made_by or {},
             "made_at": now(),
@@ -320,33 +314,3 @@ def _rules_of_hashes(source: DatasetSource) -> str:
 def _schema_sha256(schema: pa.Schema) -> str:
     """Of its columns' names and types as text, which is the same in any version of Arrow."""
     return sha256("".join(f"{column.name}\t{column.type}\n" for column in schema).encode()).hexdigest()
-
-
-def _code_of(source: DatasetSource) -> dict[str, str]:
-    """The source text of the functions that give the rows, by the spec's field."""
-    named = dict([source.given, ("transform", source.transform)])
-    return {
-        field: _text_of(import_function(f"dataset.{field}", path))[:_LONGEST_CODE] for field, path in named.items() if isinstance(path, str)
-    }
-
-
-def _code_digests(source: DatasetSource) -> list[tuple[str, str]]:
-    """The digests of the code that these functions stand on, with their fields."""
-    named = [source.given, ("transform", source.transform)]
-    return [(field, code_digest(f"dataset.{field}", path)) for field, path in named if isinstance(path, str)]
-
-
-def _text_of(code: Any) -> str:
-    """The source text of a function or a module; its name where there is none, as of a built-in."""
-    try:
-        return inspect.getsource(code)
-    except (OSError, TypeError):
-        return str(getattr(code, "__qualname__", code))
-
-
-def _packages() -> dict[str, str]:
-    found = {}
-    for package in _PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
