@@ -87,7 +87,7 @@ def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_th
     said = "resources.gpus = 1 is not accepted: project small has 0 of its 0 GPU-hours left this month; they are renewed on "
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(given))
     with pytest.raises(InvalidInput, match=re.escape(said)):
-        _sweep(Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False))
+        _sweep(Namespace(root=backend.store.root, spec=str(tmp_path / "spec.yaml"), json=False, refresh=False))
     snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(given).dataset)
     other = open_sweep(backend.catalog, parse_spec(given), snapshot.digest, driver="sensors", commit=None)  # an intent opens its own
     intent = asked(backend, parse_spec(given))
