@@ -134,16 +134,20 @@ class Hungry(nn.Module):
 
 
 def hungry(run: Run, rows_that_fit: float, **options: Any) -> Any:
-    """A training of 16 rows of which not all fit into the GPU at once."""
+    """A training of 16 rows of which not all fit into the GPU at once.
+
+    Args:
+        rows_that_fit: into the forward pass, which holds the ones and their product; the backward pass takes half as much again.
+    """
     free, _ = torch.cuda.mem_get_info()
-    model = Hungry(free / 2**30 / rows_that_fit / 2)  # the product is kept beside the ones
+    model = Hungry(free / 2**30 / rows_that_fit / 2)
     training = run.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
     return training, lambda: training.step(lambda module, rows: module(rows), torch.ones(16, 1))
 
 
 def test_out_of_memory_is_tried_again_with_half_the_rows(store: Store) -> None:
     with start(store) as run:
-        training, step = hungry(run, rows_that_fit=12, out_of_memory="halve")
+        training, step = hungry(run, rows_that_fit=14, out_of_memory="halve")
         with pytest.warns(UserWarning, match=r"rank 0 ran out of memory in step 1, with 1 micro-batches of 16 rows: of .* GiB of NVIDIA"):
             assert step().item() == pytest.approx(1.0, rel=1e-6)  # float32 rounds the mean, by how many ones fit into the memory
         assert training.micro_batch == 8
