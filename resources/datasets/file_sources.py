@@ -1,7 +1,5 @@
 """Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
 
-import contextlib
-import fnmatch
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from halving.data.referenced_files import location_of, object_facts
-from halving.errors import HalvingError, InvalidInput
+from halving.errors import InvalidInput
 from halving.store.faults import store_faults
-from halving.store.filesystem import open_filesystem
 from resources.datasets.canonical import BATCH_BYTES
+from resources.source_files import SourceFile, find_files, list_files, open_place, refuse_changes
 
 if TYPE_CHECKING:
-    from pyarrow import dataset, fs, parquet
+    from pyarrow import parquet
 
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
 _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
 _FORMATS |= {".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
-_SHOWN = 3
 _CHUNK = 1 << 20
 READ_AHEAD = 1 << 20
 """Bytes that are read at a time of each column of a Parquet file."""
@@ -45,19 +42,6 @@ class Part:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    filesystem: "fs.FileSystem"
-    path: str  # on the filesystem
-    shown: str
-    size: int
-    written: int  # nanoseconds
-
-    @property
-    def identity(self) -> str:
-        return f"{self.shown} {self.size} {self.written}"
-
-
 def open_files(
     given: str | list[str], form: str | None, field: str
 ) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
@@ -68,14 +52,14 @@ def open_files(
     """
     patterns = [given] if isinstance(given, str) else given
 
-    def find() -> list[_File]:
-        found = [file for pattern in patterns for file in _matching(f"{field}.files", pattern)]
-        return list({file.shown: file for file in found}.values())  # one that two patterns match is read once
+    def find() -> list[SourceFile]:
+        matches = [file for pattern in patterns for file in find_files(f"{field}.files", pattern)]
+        return list({file.shown: file for file in matches}.values())  # one that two patterns match is read once
 
     files = find()
     kinds = {file.identity: form or _format_of(field, file.shown) for file in files}
     parts = [Part(file.identity, _reader(field, file, kinds[file.identity])) for file in files]
-    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), _unchanged(f"{field}.files", files, find)
+    return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
 def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
@@ -88,16 +72,16 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Par
         InvalidInput: there is no such folder, or no file in it.
     """
 
-    def find() -> list[_File]:
-        filesystem, base = _place(f"{field}.folder", place)
-        return _listed(f"{field}.folder", place, filesystem, base)
+    def find() -> list[SourceFile]:
+        filesystem, base = open_place(f"{field}.folder", place)
+        return list_files(f"{field}.folder", place, filesystem, base)
 
     files = find()
     if not files:
         raise InvalidInput(f"{field}.folder = {place!r} is not accepted: the folder holds no files")
-    _, base = _place(f"{field}.folder", place)
+    _, base = open_place(f"{field}.folder", place)
 
-    def reader(file: _File) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def reader(file: SourceFile) -> Callable[[], Iterator[pa.RecordBatch]]:
         path = file.path[len(base) :].lstrip("/")
         if reference in ("etag", "version"):
             return partial(_object_row, f"{field}.reference", reference, place, file, path)
@@ -105,103 +89,7 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Par
 
     parts = [Part(file.identity, reader(file)) for file in files]
     facts = {"kind": "folder", "folder": place, **({"reference": reference} if reference else {}), "count": len(files)}
-    return parts, facts, _unchanged(f"{field}.folder", files, find)
-
-
-def watch_files(field: str, patterns: list[str]) -> Callable[[], None]:
-    """Note the files that paths and patterns name by now; the function that is returned refuses any change since.
-
-    A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says so. So are folders.
-    """
-
-    def find() -> list[_File]:
-        files: list[_File] = []
-        for pattern in patterns:
-            with contextlib.suppress(HalvingError):
-                files += _matching(field, pattern, folders=False)
-        return list({file.shown: file for file in files}.values())
-
-    return _unchanged(field, find(), find)
-
-
-def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[], None]:
-    """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any change since."""
-
-    def find() -> list[_File]:
-        infos = files.filesystem.get_file_info(files.files)
-        return [_File(files.filesystem, info.path, info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file]
-
-    return _unchanged(field, find(), find)
-
-
-def _unchanged(field: str, before: list[_File], find: Callable[[], list[_File]]) -> Callable[[], None]:
-    def check() -> None:
-        now = {file.identity for file in find()}
-        changed = [file.shown for file in before if file.identity not in now]
-        if changed or len(now) != len(before):
-            what = f"{changed[:_SHOWN]} changed" if changed else f"{len(now) - len(before)} files were added"
-            raise InvalidInput(
-                f"{field} is not accepted: {what} while it was read, so the rows may be of two states; take the snapshot again when "
-                "nothing writes there, or write new files under new names elsewhere first"
-            )
-
-    return check
-
-
-def _matching(field: str, pattern: str, *, folders: bool = True) -> list[_File]:
-    filesystem, path = _place(field, pattern)
-    fixed = path[: min((path.find(mark) for mark in "*?[" if mark in path), default=len(path))]
-    if fixed == path:
-        info = filesystem.get_file_info(path)
-        if info.is_file:
-            return [_File(filesystem, path, _shown(pattern, path), info.size, info.mtime_ns or 0)]
-        if not folders:
-            return []
-        base, wanted = path, f"{path.rstrip('/')}/*"
-    else:
-        base, wanted = fixed.rpartition("/")[0], path
-    found = [file for file in _listed(field, pattern, filesystem, base) if _fits(file.path, wanted)]
-    if not found:
-        raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name")
-    return found
-
-
-def _fits(path: str, pattern: str) -> bool:
-    """Whether a path matches, where ``*`` stays within a folder and ``**`` does not."""
-    if "**" in pattern:
-        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*").replace("**", "*"))
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def _listed(field: str, given: str, filesystem: "fs.FileSystem", base: str) -> list[_File]:
-    from pyarrow import fs
-
-    try:
-        found = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InvalidInput(f"{field} = {given!r} is not accepted: there is no folder {base}") from None
-    files = [
-        _File(filesystem, info.path, _shown(given, info.path), info.size, info.mtime_ns or 0)
-        for info in found
-        if info.is_file and not info.base_name.startswith(".")
-    ]
-    return sorted(files, key=lambda file: file.path)
-
-
-def _place(field: str, given: str) -> "tuple[fs.FileSystem, str]":
-    from pathlib import Path
-
-    from pyarrow import fs
-
-    if "://" not in given:
-        return fs.LocalFileSystem(), str(Path(given).expanduser().absolute())
-    with store_faults(f"{field} = {given!r} cannot be reached"):
-        return open_filesystem(given)
-
-
-def _shown(given: str, path: str) -> str:
-    scheme, mark, _ = given.partition("://")
-    return f"{scheme}://{path}" if mark else path
+    return parts, facts, refuse_changes(f"{field}.folder", files, find)
 
 
 def _format_of(field: str, path: str) -> str:
@@ -213,7 +101,7 @@ def _format_of(field: str, path: str) -> str:
     )
 
 
-def _reader(field: str, file: _File, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
+def _reader(field: str, file: SourceFile, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
     def read() -> Iterator[pa.RecordBatch]:
         try:
             with store_faults(f"cannot read {file.shown}"):
@@ -224,7 +112,7 @@ def _reader(field: str, file: _File, form: str) -> Callable[[], Iterator[pa.Reco
     return read
 
 
-def _parquet(file: _File) -> Iterator[pa.RecordBatch]:
+def _parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its end."""
     import pyarrow.parquet as pq
     from pyarrow import fs
@@ -256,7 +144,7 @@ def batch_rows(described: "parquet.FileMetaData") -> int:
     return max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size)))
 
 
-def _csv(file: _File) -> Iterator[pa.RecordBatch]:
+def _csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
     delimiter = "\t" if ".tsv" in file.path.lower() else ","
@@ -266,14 +154,14 @@ def _csv(file: _File) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _json(file: _File) -> Iterator[pa.RecordBatch]:
+def _json(file: SourceFile) -> Iterator[pa.RecordBatch]:
     from pyarrow import json
 
     with file.filesystem.open_input_stream(file.path) as stream:
         yield from json.open_json(stream, json.ReadOptions(use_threads=False, block_size=_BLOCK))
 
 
-def _tar(file: _File) -> Iterator[pa.RecordBatch]:
+def _tar(file: SourceFile) -> Iterator[pa.RecordBatch]:
     """A row for each sample of a WebDataset: the members that follow each other with the same name up to its first dot."""
     with file.filesystem.open_input_stream(file.path, compression=None) as stream, tarfile.open(fileobj=stream, mode="r|*") as tar:
         sample: dict[str, Any] = {}
@@ -305,7 +193,7 @@ def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _file_row(by_reference: bool, place: str, file: _File, path: str) -> Iterator[pa.RecordBatch]:
+def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:
     with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
         digest, kept = sha256(), []
         size = 0
@@ -320,7 +208,7 @@ def _file_row(by_reference: bool, place: str, file: _File, path: str) -> Iterato
     yield pa.RecordBatch.from_arrays(columns, list(row))
 
 
-def _object_row(field: str, reference: str, place: str, file: _File, path: str) -> Iterator[pa.RecordBatch]:
+def _object_row(field: str, reference: str, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:
     """The row of a file of which S3 says what tells whether it is still the same: one small request."""
     with store_faults(f"cannot read {file.shown}"), file.filesystem.open_input_stream(file.path, compression=None) as stream:
         facts = object_facts(stream)

@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from halving.errors import InvalidInput
-from resources.datasets.file_sources import Part, watch_files
+from resources.datasets.file_sources import Part
+from resources.source_files import watch_files
 
 _ROWS = 10_000  # that DuckDB gives at a time
 _MEMORY = "384MiB"

@@ -1,6 +1,7 @@
 """The rows that a feature view is made of, as a relation of DuckDB's: files, a pinned version of a Delta table, a function's result."""
 
 import inspect
+from collections.abc import Callable
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +9,7 @@ from halving.errors import ExtraMissing, InvalidInput
 from halving.trial.import_string import import_function, where
 from resources.features.engine import text
 from resources.features.view import Source
+from resources.source_files import find_files, refuse_changes
 
 if TYPE_CHECKING:
     import duckdb
@@ -15,24 +17,47 @@ if TYPE_CHECKING:
 SOURCE = "source"
 
 
-def open_source(connection: "duckdb.DuckDBPyConnection", source: Source, day: date | None) -> None:
+def open_source(connection: "duckdb.DuckDBPyConnection", source: Source, day: date | None) -> Callable[[], None]:
     """Make the relation :data:`SOURCE` of a source's rows. It may be read once; a function's may have more days than ``day``.
+
+    Returns:
+        The check, for when it was read, that its files have not changed since.
 
     Raises:
         InvalidInput: it cannot be read; the message names it.
+        StoreError: an object store cannot be reached.
         ExtraMissing: it needs a package that is not installed.
     """
     import duckdb
 
     try:
         if source.files is not None:
-            connection.execute(f"CREATE VIEW {SOURCE} AS SELECT * FROM read_parquet({text(source.files)}, hive_partitioning = false)")
-        elif source.delta is not None:
+            return _open_files(connection, source.files)
+        if source.delta is not None:
             connection.register(SOURCE, _delta(source.delta, source.version))
         else:
             connection.register(SOURCE, _called(source.function or "", day))
     except duckdb.Error as error:
         raise InvalidInput(f"source.{source.place} is not accepted: {error}") from None
+    return _check_nothing
+
+
+def _check_nothing() -> None:
+    """A version of a table, and what a function gave, do not change."""
+
+
+def _open_files(connection: "duckdb.DuckDBPyConnection", pattern: str) -> Callable[[], None]:
+    """DuckDB reads files of this machine; those of an object store Arrow, because DuckDB would have to load an extension for them."""
+    from pyarrow import dataset, fs
+
+    files = find_files("source.files", pattern)
+    paths = [file.path for file in files]
+    if isinstance(files[0].filesystem, fs.LocalFileSystem):
+        named = ", ".join(text(path) for path in paths)
+        connection.execute(f"CREATE VIEW {SOURCE} AS SELECT * FROM read_parquet([{named}], hive_partitioning = false)")
+    else:
+        connection.register(SOURCE, dataset.dataset(paths, format="parquet", filesystem=files[0].filesystem))
+    return refuse_changes("source.files", files, lambda: find_files("source.files", pattern))
 
 
 def _delta(path: str, version: int | None) -> Any:

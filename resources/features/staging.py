@@ -31,7 +31,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     Raises:
         InvalidInput: the source cannot be read, a column is missing or not of an accepted type, or a row has no entity or time.
     """
-    open_source(connection, view.source, day)
+    check_unchanged = open_source(connection, view.source, day)
     types = _column_types(connection)
     _check_columns(view, types)
     entity = _entity_types(connection, view)
@@ -49,6 +49,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
         raise
     except duckdb.Error as error:
         raise InvalidInput(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
+    check_unchanged()
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
         connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"

@@ -16,6 +16,7 @@ from halving import InvalidInput, Store
 from halving.errors import ExtraMissing
 from halving.features import RequestTransform
 from resources.features import partitions as partitions_module
+from resources.features import staging
 from resources.features.join import join_features
 from resources.features.materialize import materialize_all, materialize_day
 from resources.features.online import push
@@ -201,7 +202,7 @@ def test_a_transform_that_raises_for_one_day_leaves_the_others(tmp_path: Path) -
             "event_time = 'user' of the feature view clicks@1 is not accepted: it is BIGINT; give a column of timestamps",
         ),
         ({"entity": ["value"], "schema": {"user": "int64"}}, "it is double; give an integer below 2**63 or a text"),
-        ({"source": {"files": "/nowhere/*.parquet"}}, "source.files: /nowhere/*.parquet is not accepted: IO Error"),
+        ({"source": {"files": "/nowhere/*.parquet"}}, "source.files = '/nowhere/*.parquet' is not accepted: there is no folder /nowhere"),
         ({"source": {"function": f"{TRANSFORMS}:dies"}}, "raised TypeError"),
         ({"source": {"delta": "/nowhere", "version": 3}}, "source.delta = '/nowhere' with version = 3 is not accepted"),
     ],
@@ -256,6 +257,34 @@ def test_files_and_globs_are_read_for_the_day_alone(tmp_path: Path) -> None:
     assert [one.day for one in days(store, shape)] == [SECOND]
     assert not materialize_all(store, shape).failed
     assert join(store, labels([(1, 20), (1, 2 * DAY)]), ["clicks@1:value"], shape)["value"].to_pylist() == [0.0, 1.0]
+
+
+def test_files_are_read_wherever_they_are(any_store: Store, tmp_path: Path) -> None:
+    for number, minutes in enumerate((10, DAY + 10)):
+        pq.write_table(table([Row(1, minutes, minutes, float(number))]), tmp_path / "rows.parquet")
+        any_store.create(f"raw/{number} [1].parquet", tmp_path / "rows.parquet")
+    root, mark, options = any_store.root.partition("?")
+    shape = view(source={"files": f"{root}/raw/*.parquet{mark}{options}"})
+    assert materialize_day(any_store, shape, SECOND).partition.rows == 1
+    assert not materialize_all(any_store, shape).failed
+    assert [one.rows for one in days(any_store, shape)] == [1, 1]
+
+
+def test_a_day_of_files_that_change_while_they_are_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, shape = tmp_path / "rows.parquet", view(source={"files": f"{tmp_path}/*.parquet"})
+    pq.write_table(table([Row(1, 10, 12, 1.0)]), path)
+    original = staging._column_types
+
+    def changing(connection: Any) -> dict[str, str]:
+        types = original(connection)
+        pq.write_table(table([Row(1, 10, 12, 2.0), Row(2, 10, 12, 2.0)]), path)
+        return types
+
+    with monkeypatch.context() as patch:
+        patch.setattr(staging, "_column_types", changing)
+        with pytest.raises(InvalidInput, match=r"source.files is not accepted: .*rows.parquet'\] changed while it was read"):
+            materialize_day(Store(tmp_path / "store"), shape, FIRST)
+    assert materialize_day(Store(tmp_path / "store"), shape, FIRST).partition.rows == 2
 
 
 def test_a_delta_table_is_read_at_its_version(tmp_path: Path) -> None:
