@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -34,14 +35,15 @@ _KILLED = """
 import json, os, signal, sys
 from halving import Store
 from resources.backend import Backend
+from resources.catalog import Catalog
 from resources.datasets import shard_writing, snapshots, spool
 from resources.sweep_spec.dataset import DatasetSource
-from tests.resources.datasets.test_faults import _SPEC
 
-owners = {"append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
+owners = {"write": (Catalog, "write"), "known_snapshot": (snapshots, "known_snapshot"),
+    "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
     "create": (Store, "create"), "track": (snapshots, "track"), "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
 
-def take(root, function, left):
+def take(root, function, left, spec):
     owner, name = owners[function]
     original = getattr(owner, name)
 
@@ -54,12 +56,12 @@ def take(root, function, left):
 
     setattr(owner, name, killed)
     backend = Backend(root=root)
-    snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(_SPEC))
+    snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec))
 
-for root, function, call in json.loads(sys.argv[1]):
+for root, function, call, spec in json.loads(sys.argv[1]):
     child = os.fork()
     if not child:
-        take(root, function, call)
+        take(root, function, call, spec)
         os._exit(0)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
@@ -76,15 +78,19 @@ def take(backend: Backend) -> Dataset:
     return Dataset(backend.store, snapshot.name, snapshot.digest)
 
 
+def kill_in_processes(kills: list[tuple[str, str, int, dict[str, Any]]]) -> None:
+    """Take a snapshot in a process for each store, function, call of it at which the process kills itself, and spec."""
+    done = subprocess.run([sys.executable, "-c", _KILLED, json.dumps(kills)], capture_output=True, text=True)
+    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(kills), done.stderr
+
+
 @pytest.mark.slow
 def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path: Path, catalog_file: Path) -> None:
     roots = {tmp_path / f"{function} {call}": (function, call) for function, call in _CALLS}
     for root in roots:
         root.mkdir()
         shutil.copy(catalog_file, root / "catalog.db")
-    asked = json.dumps([(str(root), *killed_at) for root, killed_at in roots.items()])
-    done = subprocess.run([sys.executable, "-c", _KILLED, asked], capture_output=True, text=True)
-    assert done.stdout.split() == [str(-signal.SIGKILL)] * len(roots), done.stderr
+    kill_in_processes([(str(root), *killed_at, _SPEC) for root, killed_at in roots.items()])
     elsewhere = take(Backend(root=str(tmp_path / "other")))
     for root in roots:
         backend = Backend(root=str(root))
@@ -94,6 +100,64 @@ def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path:
         assert dataset.digest == elsewhere.digest
         left = {path.name for path in (root / "shards").iterdir()}
         assert left == {"sha256"}, "what was being made is gone"
+
+
+@pytest.mark.slow
+def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: Path, catalog_file: Path) -> None:
+    """It reads the new file alone, merges a small shard, and writes two files of its own, the catalog and DVC's."""
+
+    def spec(root: Path) -> dict[str, Any]:
+        return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "shard_mib": 1}
+
+    def appended(root: Path) -> Dataset:
+        backend = Backend(root=str(root))
+        snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec(root)))
+        return Dataset(backend.store, snapshot.name, snapshot.digest)
+
+    calls = [("append", 1), ("append", 3), ("complete", 1), ("complete", 2), ("hashes", 2), ("take_over", 1), ("take_over", 4)]
+    calls += [("create", 1), ("create", 2), ("track", 1), ("write", 1), ("known_snapshot", 1)]
+    roots = {tmp_path / f"{function} {call}": (function, call) for function, call in calls}
+    for root in (*roots, tmp_path / "other"):
+        (root / "raw").mkdir(parents=True)
+        shutil.copy(catalog_file, root / "catalog.db")
+        pq.write_table(images(700), root / "raw" / "0.parquet")
+        appended(root)
+        pq.write_table(images(3_000, 700), root / "raw" / "1.parquet")
+    kill_in_processes([(str(root), *killed_at, spec(root)) for root, killed_at in roots.items()])
+    elsewhere = appended(tmp_path / "other")
+    for root, (function, _) in roots.items():
+        backend = Backend(root=str(root))
+        assert len(list_snapshots(backend.catalog)) == (2 if function == "known_snapshot" else 1)
+        dataset = appended(root)
+        assert dataset.digest == elsewhere.digest
+        assert dataset.read().sort_by("id").equals(images(3_700))
+        assert len(list_snapshots(backend.catalog)) == 2
+        assert {path.name for path in (root / "shards").iterdir()} == {"sha256"}, "what was being made is gone"
+
+
+def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(any_store: Store, backend: Backend, tmp_path: Path) -> None:
+    source = DatasetSource.model_validate(
+        {"name": "points", "source": {"files": f"{tmp_path}/*.parquet"}, "target": "label", "shard_mib": 1}
+    )
+    pq.write_table(images(3_000), tmp_path / "0.parquet")
+    first = take_snapshot(any_store, backend.catalog, source)
+    assert take_snapshot(any_store, backend.catalog, source).digest == first.digest
+    pq.write_table(images(60, 3_000), tmp_path / "1.parquet")
+    dataset = Dataset(any_store, "points", take_snapshot(any_store, backend.catalog, source).digest)
+    assert dataset.manifest["lineage"]["before"] == first.digest
+    assert dataset.manifest["stored"] <= 0.03 * first.bytes
+    assert dataset.read().sort_by("id").equals(images(3_060))
+    copy = Store(tmp_path / "copy")
+    shards = dataset.shards("train")
+    for shard in shards:
+        copy.create(shard.name, any_store.read(shard.name))
+    any_store.replace(shards[0].name, any_store.read(shards[0].name)[::-1])
+    any_store.delete(shards[1].name)
+    faults = [(fault.shard, fault.what) for fault in shard_copies.verify(dataset) if fault is not None]
+    assert faults == [(shards[0], "damaged"), (shards[1], "missing")]
+    assert [fault.shard for fault in shard_copies.fetch(dataset, copy) if fault is not None] == shards[:2]
+    assert list(filter(None, shard_copies.verify(dataset))) == []
+    assert dataset.read().sort_by("id").equals(images(3_060))
 
 
 def test_shards_of_a_killed_snapshot_go_after_a_week_unless_one_has_them(backend: Backend) -> None:
