@@ -83,7 +83,11 @@ class _Reached:
         for statement in module.statements[name]:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 other, there = module.imported(statement)[name]
-                yield other, (*there, *more)
+                submodule = ".".join([other, *there])
+                if there and other == module.name and self._module(submodule) is not None:
+                    yield submodule, tuple(more)  # a package whose __init__ imports its own modules
+                else:
+                    yield other, (*there, *more)
             else:
                 yield from module.references(statement)
 
@@ -115,6 +119,9 @@ class _Module:
         self.stars: list[str] = []
         for statement in self.tree.body:
             if isinstance(statement, ast.If) and ast.unparse(statement.test) in _NOT_RUN:
+                for otherwise in statement.orelse:
+                    for bound in sorted(_names_bound(otherwise)):
+                        self.statements[bound].append(otherwise)
                 continue
             if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                 self.stars.append(self._base(statement))

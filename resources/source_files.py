@@ -60,14 +60,15 @@ def find_files(field: str, pattern: str, *, folders: bool = True) -> list[Source
         base, wanted = path, f"{path.rstrip('/')}/*"
     else:
         base, wanted = fixed.rpartition("/")[0], path
-    files = [file for file in list_files(field, pattern, filesystem, base) if _fits(file.path, wanted)]
+    is_flat = "**" not in wanted and wanted.count("/") == base.count("/") + 1
+    files = [file for file in list_files(field, pattern, filesystem, base, recursive=not is_flat) if _fits(file.path, wanted)]
     if not files:
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name")
     return files
 
 
-def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str) -> list[SourceFile]:
-    """List all files below a folder, sorted by path; hidden ones are left out.
+def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *, recursive: bool = True) -> list[SourceFile]:
+    """List all files in a folder and, if recursive, below it, sorted by path; hidden ones are left out.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -75,7 +76,7 @@ def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str) -
     from pyarrow import fs
 
     try:
-        infos = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
+        infos = filesystem.get_file_info(fs.FileSelector(base, recursive=recursive))
     except (FileNotFoundError, NotADirectoryError):
         raise InvalidInput(f"{field} = {place!r} is not accepted: there is no folder {base}") from None
     files = [
@@ -110,7 +111,7 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
     def find() -> list[SourceFile]:
         files: list[SourceFile] = []
         for pattern in patterns:
-            with contextlib.suppress(HalvingError):
+            with contextlib.suppress(HalvingError, OSError):
                 files += find_files(field, pattern, folders=False)
         return list({file.shown: file for file in files}.values())
 

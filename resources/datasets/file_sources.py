@@ -25,6 +25,7 @@ _CHUNK = 1 << 20
 READ_AHEAD = 1 << 20
 """Bytes that are read at a time of each column of a Parquet file."""
 _READ_AHEAD_REMOTE = 8 * READ_AHEAD
+_BUFFERS = 256 * 2**20  # bytes of all columns
 _WHOLE_ROW_GROUP = 64 * 2**20  # bytes
 _BLOCK = 8 * 2**20  # bytes of a CSV or JSON file that are parsed at a time; the types of its columns are those of the first
 
@@ -127,7 +128,7 @@ def _parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
                 for number in range(described.num_row_groups):
                     yield from parquet.iter_batches(rows, row_groups=[number], use_threads=False)
         else:
-            buffer = READ_AHEAD if is_local else _READ_AHEAD_REMOTE
+            buffer = READ_AHEAD if is_local else max(READ_AHEAD // 16, min(_READ_AHEAD_REMOTE, _BUFFERS // described.num_columns))
             with pq.ParquetFile(handle, metadata=described, buffer_size=buffer, pre_buffer=False) as parquet:
                 yield from parquet.iter_batches(rows, use_threads=False)
 

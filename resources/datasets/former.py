@@ -1,5 +1,6 @@
 """What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither stored nor hashed again."""
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +18,7 @@ from resources.datasets.file_sources import Part
 PARTS = "parts.json"
 """The file beside a manifest with the identities of the source's parts, where they have some."""
 
-DEALING = ("target", "splits", "group", "redeal", "folds", "split_column", "split_times", "seed")
-"""The fields of a spec that say which split a row belongs to, and what is hashed of it."""
-
-_CUTTING = (*DEALING, "shard_mib")
+_CUTTING = ("target", "splits", "group", "redeal", "folds", "split_column", "split_times", "seed", "shard_mib")
 
 
 @dataclass(frozen=True)
@@ -44,11 +42,11 @@ class Former:
 
 @dataclass(frozen=True)
 class FormerKey:
-    """The columns by whose hash the rows of a dataset's newest snapshot were dealt.
+    """The columns by whose hash the rows of a dataset were dealt when its spec said nothing of it.
 
     Attributes:
-        snapshot: its digest.
-        types: of the columns, as text; none where a column or the time decided.
+        snapshot: the digest of the newest snapshot that was taken so.
+        types: of the columns, as text.
     """
 
     snapshot: str
@@ -77,15 +75,20 @@ def find_former(store: Store, catalog: Catalog, recipe: dict[str, Any], transfor
 
 
 def find_former_key(store: Store, catalog: Catalog, name: str) -> FormerKey | None:
-    """Read by which columns the rows of a dataset's newest snapshot were dealt; None: it has none, or its manifest is gone."""
-    digest = newest_digest(catalog, name)
-    if digest is None:
-        return None
-    try:
-        manifest = Dataset(store, name, digest).manifest
-    except NotFound:
-        return None
-    return FormerKey(digest, {column: manifest["schema"][column] for column in manifest["key"]})
+    """Read by which columns the rows of a dataset were dealt last where its spec named no group, no split_column and no split_times.
+
+    Returns:
+        None where there is no such snapshot, or the manifests of all are gone.
+    """
+    with catalog.read() as session:
+        snapshots = session.execute(_newest(name).limit(None).with_only_columns(SnapshotRow.digest, SnapshotRow.recipe)).all()
+    for digest, recipe in snapshots:
+        if any(recipe.get(field) for field in ("group", "split_column", "split_times")):
+            continue
+        with contextlib.suppress(NotFound):
+            manifest = Dataset(store, name, digest).manifest
+            return FormerKey(digest, {column: manifest["schema"][column] for column in manifest["key"]})
+    return None
 
 
 def _newest(name: str) -> Select[SnapshotRow]:

@@ -112,6 +112,7 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
     import pyarrow.parquet as pq
     from pyiceberg.io import pyarrow as reading
     from pyiceberg.schema import prune_columns
+    from pyiceberg.types import ListType, MapType
 
     metadata = table.metadata
     to_microseconds = metadata.format_version <= 2  # as PyIceberg decides it: these versions have no nanoseconds
@@ -120,7 +121,9 @@ def _iceberg_parquet(table: Any, projection: Any, task: Any) -> Iterator[pa.Reco
         file_schema = reading.pyarrow_to_schema(
             parquet.schema_arrow, metadata.name_mapping(), to_microseconds, format_version=metadata.format_version
         )
-        read_schema = prune_columns(file_schema, projection.field_ids, select_full_types=False)
+        # Of lists and maps their elements are named, as PyIceberg itself does.
+        fields = {number for number in projection.field_ids if not isinstance(projection.find_type(number), (ListType, MapType))}
+        read_schema = prune_columns(file_schema, fields, select_full_types=False)
         missing = reading._get_column_projection_values(
             task.file, projection, metadata.schema(), metadata.specs().get(task.file.spec_id), file_schema.field_ids
         )

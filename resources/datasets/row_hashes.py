@@ -28,10 +28,11 @@ _TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
 _BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
 _VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
 _FAMILIES = {
-    "number": ("int", "uint", "half", "float", "double", "decimal", "bool"),
+    "number": ("int", "uint", "half", "float", "double", "bool"),
     "moment": ("timestamp", "date", "time", "duration"),
     "text": ("string", "large_string", "binary", "large_binary", "fixed_size_binary"),
 }
+_LISTS = ("list<item: ", "large_list<item: ", "fixed_size_list<item: ")
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -56,6 +57,9 @@ def hash_family(kind: str) -> str:
     Args:
         kind: the type as Arrow writes it, such as ``timestamp[us, tz=UTC]``; itself a family where it is in none of the large ones.
     """
+    for beginning in _LISTS:
+        if kind.startswith(beginning):
+            return f"list of {hash_family(kind.removeprefix(beginning))}"
     for family, beginnings in _FAMILIES.items():
         if kind.startswith(beginnings):
             return family

@@ -1,7 +1,8 @@
 """Taking a dataset snapshot: an immutable set of shards, named by their content.
 
 ``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
-have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column and the dataset's name. Rows are read
+have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column, the group, the column that
+names the split, and the dataset's name. Rows are read
 once, dealt into splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on
 disk until it is done.
 """
@@ -30,7 +31,7 @@ from resources.datasets.code_of_source import code_texts, digest_of_code, versio
 from resources.datasets.cutting import Cut, Cutter
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.former import DEALING, PARTS, Former, FormerKey, find_former, find_former_key, newest_digest
+from resources.datasets.former import PARTS, Former, FormerKey, find_former, find_former_key, newest_digest
 from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
@@ -144,11 +145,15 @@ def manifest_before(store: Store, manifest: dict[str, Any]) -> dict[str, Any] | 
 
 
 def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
-    """Refuse a snapshot whose rows were dealt otherwise than the spec says: its checks of leaks would be of other rules."""
+    """Refuse a snapshot whose checks of leaks would be of other rules than the spec's.
+
+    Shares, bounds of time and the seed are not compared: other ones may give the same snapshot, whose recipe is that of the first.
+    """
     wanted = spec.dataset.model_dump(mode="json", exclude_none=True)
-    for field in DEALING:
+    for field in ("group", "split_column", "split_times"):
         value = snapshot.recipe.get(field)
-        if value != wanted.get(field):
+        is_same = bool(value) == bool(wanted.get(field)) if field == "split_times" else value == wanted.get(field)
+        if not is_same:
             raise InvalidInput(
                 f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = {value!r}, and the spec has "
                 f"{wanted.get(field)!r}; leave snapshot out, and one is taken as the spec says"

@@ -49,8 +49,7 @@ def make_dealer(source: DatasetSource, schema: pa.Schema, default_group: Sequenc
     Args:
         default_group: the columns that decide where neither the spec has a ``group`` nor the dataset a former snapshot; none: all but the
             target.
-        former_key: what decided in the dataset's newest snapshot. It decides again where the spec has no ``group``, so that a column that
-            is added moves no row.
+        former_key: what decided before where the spec had no ``group``. It decides again, so that a column that is added moves no row.
 
     Raises:
         InvalidInput: the spec names a column that is not there, or a column that decided is not there any more.
@@ -92,7 +91,7 @@ def _key_of(source: DatasetSource, schema: pa.Schema, default_group: Sequence[st
     """The columns by whose hash rows are dealt."""
     if source.group:
         return tuple(source.group)
-    if former_key is not None and former_key.types and not source.redeal:
+    if former_key is not None and not source.redeal:
         _check_key(former_key, schema)
         return tuple(former_key.types)
     if default_group and set(default_group) <= set(schema.names):  # a transform may have left them out

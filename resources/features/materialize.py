@@ -106,7 +106,7 @@ def _staged(
         entity = stage(connection, view, day)
         _check_entity(view, entity, known)
         if not late:
-            check_backfill(connection, view, [partition.day for partition in known])
+            check_backfill(connection, view, known)
         yield connection, folder, entity
 
 

@@ -1,12 +1,13 @@
 """The rows of a view's source before its transform: with their times in UTC, checked for what no join could do with."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from halving.features.packing import entity_type
 from resources.features.engine import columns, quoted, text
+from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
 from resources.features.view import EVENT, KNOWN, FeatureView, micros_of
 from resources.sweep_spec.base import listed
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 STAGED = "staged"
 _SHOWN = 3  # rows in a message
+_RECENT_DAYS = 7  # of those that are materialised: how late their rows became known
 _LATE = timedelta(days=2)  # from the day of events to the day that rows were created of which it is not believed
 
 
@@ -62,14 +64,14 @@ def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
     return [row[0] for row in connection.execute(f"SELECT DISTINCT {EVENT}::DATE FROM {STAGED} ORDER BY 1").fetchall()]
 
 
-def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Collection[date]) -> None:
+def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, materialized: Sequence[Partition]) -> None:
     """Refuse days that were not materialised before, where the rows of most of them were created on one day, long after their events.
 
     That is what a table looks like that was loaded anew with ``created = now()``: by it nothing was known before today, and every label
-    of the past would get nulls.
+    of the past would get nulls. A source that always loads its rows some days late does so again: its days are accepted.
 
     Args:
-        materialized: the days that are materialised already; they are not looked at.
+        materialized: the days that are materialised already, in order; they are not looked at.
 
     Raises:
         InvalidInput: it is so; the message proposes ``delay``.
@@ -84,8 +86,10 @@ def check_backfill(connection: "duckdb.DuckDBPyConnection", view: FeatureView, m
         )
         SELECT created, sum("rows")::BIGINT, min(day), max(day) FROM days
         WHERE created = latest GROUP BY created HAVING 2 * count(*) > (SELECT count(*) FROM days)"""
-    for created, rows, first, last in connection.execute(query, [list(materialized)]).fetchall():
-        if last - first >= _LATE or created - last >= _LATE:
+    lags = [partition.last_known - partition.last for partition in materialized if partition.rows][-_RECENT_DAYS:]
+    usual = timedelta(microseconds=max(lags, default=0))
+    for created, rows, first, last in connection.execute(query, [[partition.day for partition in materialized]]).fetchall():
+        if created - first > 2 * usual and (last - first >= _LATE or created - last >= _LATE):
             raise InvalidInput(
                 f"created = {view.created!r} of the feature view {view.key} is not accepted: all {rows:,} rows of the days from {first} to "
                 f"{last} were created on {created}. That is when the table was loaded, not when its rows were known: a join would find "

@@ -14,19 +14,23 @@ from halving import InvalidInput
 from resources.project_code import code_digest
 
 FILES = {
-    "scaled/__init__.py": "from .shifts import shift as exported\n",
+    "scaled/__init__.py": "from . import offsets\nfrom scaled import widths as breadths\nfrom .shifts import shift as exported\n",
+    "scaled/offsets.py": "def offset(value):\n    return value - 1\n",
+    "scaled/widths.py": "def width(value):\n    return value\n",
     "scaled/rates.py": '''"""Rates."""
 import functools
 import math
 from typing import TYPE_CHECKING
 
 import scaled.units
-from scaled import exported
+from scaled import breadths, exported, offsets
 from scaled.constants import LIMITS, PARAMS
 from scaled.decorators import clipped
 
 if TYPE_CHECKING:
     from pathlib import Path
+else:
+    Path = str
 
 OFFSET = 3
 TABLE = {"low": 1}
@@ -47,7 +51,7 @@ def unrelated(value):
 def rate(rows):
     from scaled import late
 
-    value = [base(row) for row in rows]
+    value = [breadths.width(offsets.offset(base(row))) for row in rows if Path(row)]
     return Model(PARAMS).fit(value), scaled.units.to_metres(value), exported(value), late.last(value), TABLE, math.pi, folder
 
 
@@ -125,6 +129,9 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param("scaled/deep.py", "* 1000", "* 999", id="a helper's helper, imported with all others of its module"),
         pytest.param("scaled/shifts.py", "value + 1", "value + 2", id="what a package imports for others"),
         pytest.param("scaled/__init__.py", "shift as exported", "shift as shift, shift as exported\nexported = abs", id="what it is there"),
+        pytest.param("scaled/offsets.py", "value - 1", "value - 2", id="a module that its package imports"),
+        pytest.param("scaled/widths.py", "return value", "return value + 0", id="a module that its package imports by another name"),
+        pytest.param(RATES, "Path = str", "Path = bytes", id="what is made where types are not checked"),
         pytest.param("scaled/late.py", "value[-1]", "value[-2]", id="what is imported within the function"),
         pytest.param(RATES, "import math\n", "import cmath as math\n", id="from where a name is that is not the project's"),
     ],
@@ -145,7 +152,7 @@ def test_the_digest_changes_with_what_the_function_reaches(
         pytest.param(RATES, '"""The base."""', '"""Another text."""', id="a docstring"),
         pytest.param(RATES, '"""Rates."""', "", id="a docstring that is gone"),
         pytest.param(
-            RATES, "    value = [base(row) for row in rows]", "\n    value = [\n        base(row) for row in rows\n    ]", id="layout"
+            RATES, "(offsets.offset(base(row)))", "(\n        offsets.offset(\n            base(row)\n        )\n    )", id="layout"
         ),
         pytest.param(RATES, "def unrelated(value):\n    return value", "def unrelated(value):\n    return 0", id="another function"),
         pytest.param(RATES, "def unrelated", "def value", id="another function with the name of a variable"),

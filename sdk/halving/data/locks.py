@@ -32,8 +32,9 @@ def lockable(path: Path) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
         _LOCKED.discard(descriptor)
+        with contextlib.suppress(OSError):  # of a disk that has no locks
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

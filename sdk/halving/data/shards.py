@@ -63,11 +63,11 @@ def open_shard(store: Store, shard: Shard) -> "Iterator[pa.RecordBatchFileReader
             yield reader
 
 
-def checked_shard(store: Store, shard: Shard, columns: Sequence[str] | None = None) -> "pa.Table":
+def checked_shard(store: Store, shard: Shard) -> "pa.Table":
     """All rows of a shard, its bytes checked against its name: mapped in a folder, and in memory from an object store.
 
     Raises:
-        NotFound: it is gone, or has no such column.
+        NotFound: it is gone.
         StoreError: it is damaged.
     """
     import pyarrow as pa
@@ -76,7 +76,15 @@ def checked_shard(store: Store, shard: Shard, columns: Sequence[str] | None = No
         data = file.read_buffer()
         if (actual := sha256(data).hexdigest()) != shard.sha256:
             raise StoreError(f"{damaged(store, shard)}: its content hashes to {actual}")
-        table = pa.ipc.open_file(data).read_all()
+        return pa.ipc.open_file(data).read_all()
+
+
+def select_columns(table: "pa.Table", columns: Sequence[str] | None) -> "pa.Table":
+    """Take these columns of a dataset's rows; None is all.
+
+    Raises:
+        NotFound: there is no such column.
+    """
     if columns is None:
         return table
     if absent := [column for column in columns if column not in table.column_names]:

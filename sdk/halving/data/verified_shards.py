@@ -21,7 +21,7 @@ import numpy as np
 from halving.data.locks import Turns, lockable, try_lock
 from halving.data.shard_cache import FOLDER_VARIABLE, cache_folder
 from halving.data.shard_copies import Fetching, fetch_again
-from halving.data.shards import Shard, checked_shard, damaged, missing
+from halving.data.shards import Shard, checked_shard, damaged, missing, select_columns
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.store.faults import store_faults
 from halving.store.retry import warn
@@ -215,8 +215,12 @@ def whole_shard(
         NotFound: it is gone, or has no such column.
         StoreError: it is damaged.
     """
+    return select_columns(_whole_shard(store, shard, fetching), columns)
+
+
+def _whole_shard(store: Store, shard: Shard, fetching: Fetching) -> "pa.Table":
     try:
-        return checked_shard(store, shard, columns)
+        return checked_shard(store, shard)
     except StoreUnavailable:
         raise
     except (NotFound, StoreError):
@@ -225,7 +229,7 @@ def whole_shard(
     shards = VerifiedShards(store, fetching)
     shards.drop(shard)
     shards.fetch(shard)
-    return checked_shard(store, shard, columns)
+    return checked_shard(store, shard)
 
 
 def _identity(found: os.stat_result) -> str:

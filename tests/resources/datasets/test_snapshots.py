@@ -425,8 +425,11 @@ def test_a_spec_that_names_a_snapshot_runs_on_it_and_its_source_is_not_asked(
             snapshot_for(backend.store, backend.catalog, small_spec(**wrong))
 
 
-@pytest.mark.parametrize("changes", [{"group": "label"}, {"seed": 1}, {"splits": {"train": 0.8, "validation": 0.1, "test": 0.1}}])
-def test_a_snapshot_whose_rows_were_dealt_otherwise_than_the_spec_says_is_refused(
+_DAYS = {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-02-01"}}
+
+
+@pytest.mark.parametrize("changes", [{"group": "label"}, {"split_column": "part"}, _DAYS])
+def test_a_snapshot_whose_leaks_would_be_looked_for_by_other_rules_than_the_specs_is_refused(
     backend: Backend, small_spec: Callable[..., SweepSpec], changes: dict[str, Any]
 ) -> None:
     spec = small_spec()

@@ -15,15 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv, dataset
+from pyarrow import csv, dataset, fs
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from resources.backend import Backend
-from resources.datasets import query_source, sources
+from resources.datasets import lake_sources, query_source, sources
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source, slices
+from resources.source_files import find_files
 from resources.sweep_spec.dataset import DatasetSource
 from tests.s3 import S3, Gate
 
@@ -255,6 +256,65 @@ def test_an_iceberg_table_is_read_at_its_snapshot_and_what_is_appended_comes_las
         ids({**given, "iceberg": "lake.views", "snapshot": first})
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_an_iceberg_tables_files_are_read_as_pyiceberg_reads_them(iceberg: Any, tmp_path: Path) -> None:
+    """Lists, maps and structs; columns that were renamed, added, dropped, retyped and named again; deleted rows."""
+    from pyiceberg.io.pyarrow import ArrowScan
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.types import LongType, StringType
+
+    rows = pa.table(
+        {
+            "id": pa.array(range(100_000), pa.int64()),
+            "pair": pa.array([{"a": 1, "b": "x"}, None] * 50_000, pa.struct([("a", pa.int32()), ("b", pa.string())])),
+            "list": pa.array([[1], [], None, [2, 3]] * 25_000, pa.list_(pa.int32())),
+            "map": pa.array([[("k", 1)], None] * 50_000, pa.map_(pa.string(), pa.int64())),
+            "a.b": range(100_000),
+        }
+    )
+    table = iceberg.create_table("lake.rows", schema=rows.schema)
+    table.append(rows)
+
+    def compare(deletes: set[DataFile] | None = None) -> pa.Table:
+        scan = table.scan()
+        (planned,) = scan.plan_files()
+        task = FileScanTask(planned.file, delete_files=deletes)
+        theirs = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter).to_record_batches([task])
+        ours = pa.Table.from_batches(lake_sources._iceberg_parquet(table, scan.projection(), task))
+        assert ours.equals(pa.Table.from_batches(theirs))
+        return ours
+
+    assert compare().num_rows == 100_000
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.rename_column("id", "number")
+        update.add_column(("pair", "c"), LongType())
+        update.delete_column(("pair", "b"))
+        update.update_column(("pair", "a"), field_type=LongType())
+        update.add_column("new", StringType())
+        update.delete_column("list")
+    assert compare().column_names == ["number", "pair", "map", "a.b", "new"]
+    with table.update_schema() as update:
+        update.add_column("id", StringType())
+    assert compare()["id"].null_count == 100_000
+    (planned,) = table.scan().plan_files()
+    ids = {"file_path": "2147483546", "pos": "2147483545"}
+    fields = [
+        pa.field(name, kind, False, {"PARQUET:field_id": ids[name]}) for name, kind in (("file_path", pa.string()), ("pos", pa.int64()))
+    ]
+    places = {"file_path": [planned.file.file_path] * 3 + ["another"], "pos": [0, 70_000, 99_999, 5]}
+    pq.write_table(pa.table(places, schema=pa.schema(fields)), tmp_path / "deletes.parquet")
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=f"file://{tmp_path}/deletes.parquet",
+        file_format=FileFormat.PARQUET,
+        partition=None,
+        record_count=4,
+        file_size_in_bytes=1,
+    )
+    assert compare({deletes}).num_rows == 99_997
+
+
 def test_a_transform_is_applied_to_the_rows_as_they_are_read(provide: Callable[..., DatasetSource], backend: Backend) -> None:
     source = provide(numbers(100), transform="tests.resources.datasets.test_sources:doubled")
     snapshot = take_snapshot(backend.store, backend.catalog, source)
@@ -345,6 +405,24 @@ def test_files_of_a_query_that_change_while_they_are_read_are_named(
             take_snapshot(backend.store, backend.catalog, source)
     assert list(backend.store.files("shards")) == []
     assert take_snapshot(backend.store, backend.catalog, source).rows > 0
+
+
+def test_a_pattern_that_stays_in_a_folder_looks_into_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("parquet", tmp_path / "rows.parquet", numbers(5))
+    write("parquet", tmp_path / "deep" / "er" / "rows.parquet", numbers(7))
+    listed: list[bool] = []
+    original = fs.FileSelector
+
+    def selector(base: str, recursive: bool) -> fs.FileSelector:
+        listed.append(recursive)
+        return original(base, recursive=recursive)
+
+    monkeypatch.setattr("pyarrow.fs.FileSelector", selector)
+    assert len(find_files("files", f"{tmp_path}/*.parquet")) == 1
+    assert listed == [False]
+    assert len(find_files("files", f"{tmp_path}/*/*/*.parquet")) == 1
+    assert len(find_files("files", f"{tmp_path}/**/*.parquet")) == 2
+    assert listed == [False, True, True]
 
 
 def test_a_query_whose_texts_are_no_files_is_answered(tmp_path: Path, backend: Backend) -> None:

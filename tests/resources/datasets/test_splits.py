@@ -174,6 +174,7 @@ def splits_of(backend: Backend, provide: Callable[..., DatasetSource]) -> Callab
         numbered(name=pa.array([f"n{number}" for number in range(2_000)], pa.large_string())),
         numbered(name=pa.array([f"n{number}" for number in range(2_000)]).dictionary_encode()),
         numbered(label=["yes", "no"] * 1_000),
+        numbered(bits=pa.array([[number, 1] for number in range(2_000)], pa.list_(pa.int64()))),
         numbered(2_500),
     ],
 )
@@ -191,6 +192,16 @@ def test_the_first_columns_decide_though_the_columns_change_again_and_again(spli
     for changes in ({"later": np.arange(2_000)}, {"other": np.arange(2_000)}, {"later": np.arange(2_000) % 5, "third": ["t"] * 2_000}):
         assert splits_of(numbered(**changes)) == before
     assert splits_of(numbered(), split_column=None, seed=0) == before
+
+
+@pytest.mark.parametrize("between", [{"group": "x"}, {"split_times": {"column": "day", "validation": "2026-01-01", "test": "2026-01-02"}}])
+def test_snapshots_that_were_dealt_in_another_way_meanwhile_move_no_row(
+    splits_of: Callable[..., dict[int, str]], between: dict[str, Any]
+) -> None:
+    day = pa.array([date(2025, 12, 31 - number % 3) if number % 3 else date(2026, 1, 1 + number % 2) for number in range(2_000)])
+    before = splits_of(numbered(day=day))
+    assert splits_of(numbered(day=day), **between) != before
+    assert splits_of(numbered(day=day, later=np.arange(2_000))) == before
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,17 @@ def test_days_before_those_that_are_there_are_looked_at_as_the_first_ones_are(tm
     assert all(done.new for done in materialize_all(store, shape).days.values())  # days that are there may become known later
 
 
+def test_days_of_a_source_that_always_loads_late_are_no_backfill(tmp_path: Path) -> None:
+    """Once its first days were accepted."""
+    store, shape = Store(tmp_path), view()
+    for day in range(4):
+        GIVEN["rows"] = table([Row(1, day * DAY + minute, (day + 3) * DAY + 60, 1.0) for minute in (0, 700)])
+        assert materialize_day(store, shape, at(day * DAY).date(), late=day == 0).new
+    GIVEN["rows"] = table([Row(1, 4 * DAY, 40 * DAY, 1.0)])
+    with pytest.raises(InvalidInput, match="all 1 rows of the days from 2026-03-05 to 2026-03-05 were created on 2026-04-10"):
+        materialize_day(store, shape, at(4 * DAY).date())
+
+
 def test_of_a_long_past_a_day_that_came_late_is_no_backfill(tmp_path: Path) -> None:
     rows = [Row(1, day * DAY, day * DAY + (5 * DAY if day == 3 else 60), 1.0) for day in range(10)]
     GIVEN["rows"] = table(rows)

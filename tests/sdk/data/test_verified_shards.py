@@ -1,5 +1,7 @@
 """A shard of a folder is hashed once on a machine before a row of it is handed out; a faulty one is named, or fetched again."""
 
+import errno
+import gc
 import multiprocessing
 import os
 import signal
@@ -126,6 +128,12 @@ def test_reading_a_split_as_a_table_fetches_a_faulty_shard_too(dataset: Dataset,
         assert dataset.read("train")["n"].to_pylist() == list(range(150))
     with pytest.raises(NotFound, match="no column 'y'"):
         dataset.read("train", columns=["y"])
+
+
+def test_a_column_that_is_not_there_is_no_fault_of_a_shard(dataset: Dataset, hashed: list[Shard]) -> None:
+    with pytest.raises(NotFound, match="the dataset has no column 'nope'"):
+        dataset.read("train", columns=["nope"])
+    assert hashed == []
 
 
 def test_who_has_a_damaged_file_mapped_is_not_disturbed_when_it_is_replaced(dataset: Dataset, remote: Store) -> None:
@@ -264,6 +272,24 @@ def test_without_a_cache_each_process_hashes_a_shard_once_and_says_so_once(
             assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
     assert len(warned) == 1
     assert sorted(shard.name for shard in hashed) == sorted(shard.name for shard in dataset.shards("train"))
+
+
+def test_on_a_disk_without_locks_a_shard_is_hashed_all_the_same_and_no_descriptor_is_left(
+    dataset: Dataset, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Lustre and some network disks are by default."""
+
+    def flock(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(verified_shards, "_WARNED", set())
+    monkeypatch.setattr("fcntl.flock", flock)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.warns(UserWarning, match="the cache cannot remember which are whole: .*No locks available"):
+        assert sorted(flat(numbers(dataset.loader("train", batch_size=5)))) == list(range(150))
+    assert len(hashed) == len(dataset.shards("train"))
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 # Many at once
