@@ -50,7 +50,7 @@ def test_rows_that_moved_are_counted_and_copies_of_a_row_too(take: Take, backend
     assert found is not None
     assert found["added"] == {"test": 2, "train": 5, "validation": 0}
     assert found["removed"] == {"test": 0, "train": 2, "validation": 5}
-    by_seed = compare_rows(backend.store, take(images(500)), take(images(500), seed=1))
+    by_seed = compare_rows(backend.store, take(images(500), name="images"), take(images(500), name="images", seed=1))
     assert by_seed is not None
     assert sum(count for _, _, count in by_seed["moved"]) == sum(by_seed["added"].values()) == sum(by_seed["removed"].values()) > 100
 
