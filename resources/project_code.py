@@ -2,7 +2,8 @@
 
 What the function reaches is read from the text of the project's modules by the names in it, as Python's rules of scope have them; nothing
 is executed. So neither what a process has in memory by now counts, nor where the project lies. What is reached in no such way, as by
-``getattr``, is not looked at. Of what is installed the names count alone: its versions are in the lineage of what is made.
+``getattr``, is not looked at. Of what was installed otherwise than from a folder the names count alone: its versions are in the lineage of
+what is made.
 """
 
 import ast
@@ -18,7 +19,7 @@ from halving.models.source_code import own_module
 from halving.trial.import_string import import_function
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_OF_THEIR_OWN = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # whose names are not the module's
 _PARSING = threading.Lock()  # because CPython up to 3.12.1 confuses the depths of trees that two threads parse (python/cpython#106905)
 _NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
 
@@ -205,7 +206,7 @@ def _names_bound(node: ast.AST) -> Iterator[str]:
         yield from _root(node)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         yield from _root(node.value.func)
-    if not isinstance(node, _OF_THEIR_OWN):
+    if not isinstance(node, _INNER_SCOPES):
         for child in ast.iter_child_nodes(node):
             yield from _names_bound(child)
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.metadata
+import json
 import os
 import pkgutil
 import re
@@ -176,31 +177,48 @@ def _source(file: Path) -> str:
             return opened.read()
     except (OSError, SyntaxError, UnicodeError) as error:
         raise InvalidInput(
-            f"a model's code is kept with it, but {file} cannot be read ({error}): write it in UTF-8 or the encoding that it declares, "
-            "and let this process read it"
+            f"the code that a model, a snapshot or a feature view stands on is kept, and {file} cannot be read ({error}): write it in "
+            "UTF-8 or the encoding that it declares, and let this process read it"
         ) from None
 
 
 def _installed_in(name: str) -> str | None:
-    """The distribution that a module was installed with, wherever to: one whose list of files has it. None for a checkout's own.
+    """The distribution whose list of files has a module, wherever it was installed to; None for a module of a project's own.
 
-    Packages that are installed as editable are of a checkout. Nothing is imported for it.
+    What pip installed from a folder of this machine, editable or not, is a project's own, since no index has it. Nothing is imported.
     """
     top = name.partition(".")[0]
     spec = _spec(top)
-    known = _by_module().get(top, [])
-    if spec is None or not (known or spec.has_location):
+    candidates = _by_module().get(top, [])
+    if spec is None or not (candidates or spec.has_location):
         return None
     if not spec.has_location or spec.origin is None:  # a namespace, which several distributions may share
-        return next((one for one in known if _has(_files(one), name)), None)
+        distribution = next((candidate for candidate in candidates if _has(_files(candidate), name)), None)
+        return None if distribution is None or _is_of_folder(distribution) else distribution
     origin = Path(spec.origin).resolve()
-    for one in known:
-        root = Path(str(importlib.metadata.distribution(one).locate_file(""))).resolve()
-        if origin.is_relative_to(root) and origin.relative_to(root).as_posix() in _files(one):
-            return one
+    for candidate in candidates:
+        root = Path(str(importlib.metadata.distribution(candidate).locate_file(""))).resolve()
+        if origin.is_relative_to(root) and origin.relative_to(root).as_posix() in _files(candidate):
+            return None if _is_of_folder(candidate) else candidate
     if {"site-packages", "dist-packages"} & set(origin.parts):  # installed without a list of its files
-        return known[0] if known else top
+        return candidates[0] if candidates else top
     return None
+
+
+def _is_of_folder(name: str) -> bool:
+    """Whether a distribution was installed from a folder of sources, as by ``pip install .``, which pip records (PEP 610).
+
+    So are packages of conda, but on the machine that built them. Those with compiled modules cannot be taken along as text.
+    """
+    distribution = importlib.metadata.distribution(name)
+    origin = distribution.read_text("direct_url.json")
+    if origin is None or (distribution.read_text("INSTALLER") or "").strip() == "conda":
+        return False
+    try:
+        is_folder = "dir_info" in json.loads(origin)
+    except ValueError:  # it is damaged
+        return False
+    return is_folder and not any(file.endswith((".so", ".pyd")) for file in _files(name))
 
 
 def _has(files: frozenset[str], name: str) -> bool:

@@ -1,6 +1,8 @@
 """The code that a predictor needs is found by its imports; what is installed is pinned instead."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,13 +33,17 @@ def test_own_modules_are_taken_as_text_and_packages_by_version(tmp_path: Path, m
     assert pinned[:2] == ["PyYAML==6.0.1", "numpy==2.4.6"]
 
 
-def installed(folder: Path, distribution: str, files: dict[str, str], *, editable: bool = False) -> None:
-    """As pip installs with --target: the files, and a dist-info that lists them."""
+def installed(
+    folder: Path, distribution: str, files: dict[str, str], *, editable: bool = False, origin: dict[str, Any] | None = None
+) -> None:
+    """As pip installs with --target: the files, and a dist-info that lists them, and where they are from if that is no index."""
     info = folder / f"{distribution.replace('-', '_')}-1.5.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n")
     (info / "top_level.txt").write_text("\n".join({name.partition("/")[0].removesuffix(".py") for name in files}))
     (info / "RECORD").write_text("".join(f"{name},,\n" for name in ([] if editable else files)))
+    if origin is not None:
+        (info / "direct_url.json").write_text(json.dumps(origin))
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -63,6 +69,26 @@ def test_what_is_installed_in_any_folder_is_a_requirement_and_an_editable_packag
     assert code.files == {"asks_them.py": text, "edited_here.py": "", "shared_space/mine.py": ""}
     assert list(code.packages) == ["installed-there", "numpy", "pyarrow", "second"]
     assert "second==1.5" in code.requirements({})
+
+
+def test_what_pip_installed_from_a_folder_is_own_code_and_what_it_installed_from_elsewhere_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, target = tmp_path / "own", tmp_path / "site-packages"
+    text = "import of_folder.deep\nimport of_wheel\nimport of_git\n"
+    files = {"of_folder/__init__.py": "", "of_folder/deep.py": "import of_wheel\n"}
+    installed(target, "of-folder", files, origin={"url": f"file://{own}", "dir_info": {}})
+    installed(target, "of-wheel", {"of_wheel.py": ""}, origin={"url": "file:///w.whl", "archive_info": {}})
+    installed(target, "of-git", {"of_git.py": ""}, origin={"url": "https://git", "vcs_info": {"vcs": "git", "commit_id": "0"}})
+    own.mkdir()
+    (own / "asks_those.py").write_text(text)
+    for folder in (own, target):
+        monkeypatch.syspath_prepend(str(folder))
+    source_code._by_module.cache_clear()
+    code = code_of("asks_those:predict")
+    source_code._by_module.cache_clear()
+    assert code.files == {"asks_those.py": text, **files}
+    assert list(code.packages) == ["numpy", "of-git", "of-wheel", "pyarrow"]
 
 
 def test_a_module_that_is_no_python_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
