@@ -99,20 +99,28 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
         from resources.features.online import push
 
         shown: dict[str, dg.MetadataValue] = {}
+        refused: list[InvalidInput] = []
         with expected_failures():
             address = online_address(backend.store)
             for view in views:
-                check_registered(backend.catalog, view)
                 try:
+                    check_registered(backend.catalog, view)
                     pushed = push(backend.store, view, address)
                 except NotFound as error:
                     if len(views) == 1:
                         raise
                     context.log.warning(str(error))
                     shown[view.key] = dg.MetadataValue.text("not materialised yet")
+                except InvalidInput as error:  # the other views are pushed all the same
+                    context.log.error(str(error))
+                    refused.append(error)
                 else:
                     withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
-                    shown[view.key] = dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}")
+                    done = f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}"
+                    context.log.info(f"{view.key}: {done}")
+                    shown[view.key] = dg.MetadataValue.text(done)
+            if refused:
+                raise InvalidInput("; ".join(map(str, refused)))
         return dg.MaterializeResult(metadata=shown)
 
     return latest

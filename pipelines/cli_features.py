@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, print_pairs, print_table, size
 from halving.cli.parser import add_command, add_group
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, NotFound
 from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def run_push(arguments: argparse.Namespace) -> int:
     """Push views online.
 
     JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these were newer than what was
-    online, and of how many what was online is in no day any more.
+    online, and of how many what was online is in no day any more. Of a view that was refused it is ``{"view", "error"}``; the others are
+    pushed all the same.
     """
     from resources.features.online import push
     from resources.features.registered_views import check_registered
@@ -153,20 +154,32 @@ def run_push(arguments: argparse.Namespace) -> int:
     elif not (views := [view for view in project_views().values() if view.online]):
         raise InvalidInput("no view has online: true, so nothing is pushed by itself; name the views")
     backend = backend_of(arguments)
-    address, data = online_address(backend.store), []
+    address = online_address(backend.store)
+    data: list[dict[str, Any]] = []
     for view in views:
-        check_registered(backend.catalog, view)
-        pushed = push(backend.store, view, address, until=arguments.until)
-        data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken, "withdrawn": pushed.withdrawn})
+        try:
+            check_registered(backend.catalog, view)
+            pushed = push(backend.store, view, address, until=arguments.until)
+        except (InvalidInput, NotFound) as error:
+            if len(views) == 1:
+                raise
+            data.append({"view": view.key, "error": str(error)})
+        else:
+            data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken, "withdrawn": pushed.withdrawn})
 
     def show(console: "Console") -> None:
-        for one in data:
-            told = f"{one['view']}: {one['entities']:,} entities have features that still count, {one['taken']:,} are newer than before"
-            if one["withdrawn"]:
-                told += f"; of {one['withdrawn']:,} what was online was withdrawn, since the days that were made again have it no more"
-            console.print(told, highlight=False)
+        for of_view in data:
+            if "error" in of_view:
+                console.print(f"{of_view['view']} was refused: {of_view['error']}", style="red", highlight=False, markup=False)
+                continue
+            line = f"{of_view['view']}: {of_view['entities']:,} entities have features that still count, "
+            line += f"{of_view['taken']:,} are newer than before"
+            if of_view["withdrawn"]:
+                line += f"; of {of_view['withdrawn']:,} what was online was withdrawn, since the days that were made again have it no more"
+            console.print(line, highlight=False)
 
-    return answer(arguments, data, show)
+    answer(arguments, data, show)
+    return 1 if any("error" in of_view for of_view in data) else 0
 
 
 def run_get(arguments: argparse.Namespace) -> int:

@@ -46,6 +46,12 @@ defs = dg.Definitions(
         sensors.finish_sweeps,
         *([sensors.watch_starting_pods, orphans.end_orphaned_steps, orphans.end_abandoned_runs] if load_cluster() else []),
     ],
-    schedules=[schedules.scheduled_retraining, schedules.hourly_compaction, schedules.nightly_retention, schedules.nightly_backup],
+    schedules=[
+        schedules.scheduled_retraining,
+        schedules.hourly_compaction,
+        schedules.nightly_retention,
+        schedules.nightly_backup,
+        *schedules.daily_features(views),
+    ],
     resources={"backend": Backend(), "io_manager": step_outputs},
 )

@@ -1,5 +1,6 @@
 """The schedules; each is off until you switch it on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,31 @@ def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest
     """Launch ``sweeps/digits.yaml``; its first step takes a snapshot of the source as it is then."""
     config: dict[str, Any] = yaml.safe_load(RETRAINED.read_text())
     return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
+
+
+def daily_features(assets: Sequence[dg.AssetsDefinition]) -> list[dg.ScheduleDefinition]:
+    """A schedule for each asset of features: a view's materialises the day before at six, and at seven what is known is pushed online."""
+    return [_daily(asset) for asset in assets]
+
+
+def _daily(asset: dg.AssetsDefinition) -> Any:
+    name = asset.key.to_python_identifier()
+    job = dg.define_asset_job(f"materialize_{name}", dg.AssetSelection.assets(asset))
+    if asset.partitions_def is None:
+        return dg.ScheduleDefinition(
+            name=f"daily_{name}",
+            job=job,
+            cron_schedule="0 7 * * *",
+            default_status=dg.DefaultScheduleStatus.STOPPED,
+            description="Push every day at 7:00 UTC what is known of each entity; off until you switch it on.",
+        )
+    return dg.build_schedule_from_partitioned_job(
+        job,
+        name=f"daily_{name}",
+        hour_of_day=6,
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description="Materialise every day at 6:00 UTC the rows of the day before; off until you switch it on.",
+    )
 
 
 hourly_compaction = dg.ScheduleDefinition(

@@ -1,12 +1,13 @@
 """DuckDB as features use it: bounded memory, a folder to spill to, times in UTC, and nothing of this process visible to SQL."""
 
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halving.errors import StoreError
+from halving.store.faults import store_faults
+from resources.temporary_folders import folder_of_user, temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,7 +30,7 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
     """
     import duckdb
 
-    with tempfile.TemporaryDirectory(prefix="halving-features-") as folder, duckdb.connect() as connection:
+    with _spill_folder(what) as folder, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET python_enable_replacements = false")  # a name in a query is never one of our variables
         connection.execute("SET enable_progress_bar_print = false")  # under python -c it would go to stdout, amid a command's output
@@ -38,9 +39,17 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
         if threads is not None:
             connection.execute(f"SET threads = {threads}")
         try:
-            yield connection, Path(folder)
+            yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(f"{what} failed: {error}") from error
+
+
+@contextmanager
+def _spill_folder(what: str) -> Iterator[Path]:
+    with ExitStack() as stack:
+        with store_faults(f"{what} failed"):
+            folder = stack.enter_context(temporary_folder(folder_of_user("features")))
+        yield folder
 
 
 def text(value: str) -> str:

@@ -29,8 +29,8 @@ def packed(definition: Definition, layout: Layout, rows: "pa.Table") -> list[tup
         else pa.chunked_array([pa.nulls(rows.num_rows, arrow_type(kind))])
         for name, kind in definition.features.items()
     }
-    event, known = (rows[name].cast("int64").to_numpy() for name in (EVENT, KNOWN))
-    values = layout.pack(pa.table(features), event, known, rows[GENERATION].to_numpy())
+    event_times, known_times = (rows[name].cast("int64").to_numpy() for name in (EVENT, KNOWN))
+    values = layout.pack(pa.table(features), event_times, known_times, rows[GENERATION].to_numpy())
     return [(key, value) for key, value in zip(entity_keys(definition, rows), values, strict=True) if key is not None]
 
 
@@ -49,13 +49,13 @@ def latest_rows(
     """
     import pyarrow as pa
 
-    days = [one for one in days if one.rows]
+    days = [day for day in days if day.rows]
     if not days:
         return
-    paths = duckdb_paths(connection, store, [one.name for one in days])
-    generations = pa.table({"filename": paths, GENERATION: pa.array([one.generation for one in days], pa.uint32())})
+    paths = duckdb_paths(connection, store, [day.name for day in days])
+    generations = pa.table({"filename": paths, GENERATION: pa.array([day.generation for day in days], pa.uint32())})
     connection.register("generations", generations)
-    had = [name for name in definition.features if any(name in one.definition.features for one in days)]
+    had = [name for name in definition.features if any(name in day.definition.features for day in days)]
     features = [carried(name, definition.features[name], "f") for name in had]
     entity = columns(definition.entity, "f")
     chosen = f"AND ({entity}) IN (SELECT DISTINCT ({columns(definition.entity)}) FROM {among})" if among else ""

@@ -74,8 +74,8 @@ class RedisWriter:
             while True:
                 with self._client.pipeline() as transaction:
                     transaction.watch(key)
-                    found = transaction.get(key)
-                    merged = definition if found is None else definition.merged_into(Definition.from_json(found))
+                    before = transaction.get(key)
+                    merged = definition if before is None else definition.merged_into(Definition.from_json(before))
                     transaction.multi()
                     transaction.set(key, merged.to_json())
                     try:
@@ -141,8 +141,8 @@ class RedisWriter:
             while True:
                 with self._client.pipeline() as transaction:
                     transaction.watch(place)
-                    found = transaction.get(place)
-                    gone = deleted_value(found, moment)
+                    value = transaction.get(place)
+                    gone = deleted_value(value, moment)
                     transaction.multi()
                     transaction.set(place, gone, px=lives)
                     transaction.set(_marker_prefix(view) + key, gone, px=lives)
@@ -150,7 +150,7 @@ class RedisWriter:
                         transaction.execute()
                     except redis.WatchError:
                         continue  # a push was faster
-                    return found is not None and count_of(found) > 0
+                    return value is not None and count_of(value) > 0
 
     def close(self) -> None:
         self._client.close()

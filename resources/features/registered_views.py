@@ -52,13 +52,13 @@ def check_registered(catalog: Catalog, view: FeatureView, same_values: str | Non
 
     Raises:
         InvalidInput: the version is registered with another definition, which needs a version of its own; the message says why. Or the
-            reason is empty.
+            reason is empty, or was the reason for an earlier change.
     """
-    _check_reason(same_values)
+    _check_not_empty(same_values)
     with catalog.read() as session:
         row = session.get(FeatureViewRow, (view.name, view.version))
         if row is not None:
-            check_change(parse_view(row.definition), view, row.code, code_of_view(view), same_values=same_values is not None)
+            _check_row(row, view, code_of_view(view), same_values)
 
 
 def register(catalog: Catalog, view: FeatureView, same_values: str | None = None) -> RegisteredView:
@@ -70,7 +70,7 @@ def register(catalog: Catalog, view: FeatureView, same_values: str | None = None
     Raises:
         InvalidInput: as :func:`check_registered`.
     """
-    _check_reason(same_values)
+    _check_not_empty(same_values)
     code = code_of_view(view)
     definition = view.plain()
     with catalog.read() as session:
@@ -83,7 +83,7 @@ def register(catalog: Catalog, view: FeatureView, same_values: str | None = None
             row = FeatureViewRow(name=view.name, version=view.version, accepted=[], created_at=utcnow())
             session.add(row)
         else:
-            check_change(parse_view(row.definition), view, row.code, code, same_values=same_values is not None)
+            _check_row(row, view, code, same_values)
             if changed := changed_code(row.code, code):
                 row.accepted = [*row.accepted, {"at": now(), "reason": same_values, "changed": changed}]
         row.definition, row.code = definition, code
@@ -140,9 +140,23 @@ def features_of(session: Session, version: ModelVersionRow) -> list[str]:
     return session.scalar(select(_FEATURES).where(SweepRow.id == version.sweep)) or []
 
 
-def _check_reason(same_values: str | None) -> None:
+def _check_not_empty(same_values: str | None) -> None:
     if same_values is not None and not same_values.strip():
         raise InvalidInput("accept_same_values is empty: say why the changed code gives the same values")
+
+
+def _check_row(row: FeatureViewRow, view: FeatureView, code: Mapping[str, str], same_values: str | None) -> None:
+    """Refuse what a registered version cannot become.
+
+    A reason counts for one change: that of a schedule would otherwise accept every later one, too.
+    """
+    check_change(parse_view(row.definition), view, row.code, code, same_values=same_values is not None)
+    earlier = [entry["at"] for entry in row.accepted if entry["reason"] == same_values]
+    if earlier and changed_code(row.code, code):
+        raise InvalidInput(
+            f"accept_same_values = {same_values!r} is not accepted: it was the reason for a change on {earlier[-1]}, and the code of "
+            f"{view.key} has changed since; say why this change gives the same values"
+        )
 
 
 def _by_view(features: list[str]) -> dict[str, list[str]]:

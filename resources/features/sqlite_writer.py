@@ -45,8 +45,8 @@ class SqliteWriter:
 
     def define(self, definition: Definition) -> Definition:
         with self._transaction():
-            found = self._connection.execute("SELECT definition FROM definitions WHERE view = ?", (definition.key,)).fetchone()
-            merged = definition if found is None else definition.merged_into(Definition.from_json(found[0]))
+            row = self._connection.execute("SELECT definition FROM definitions WHERE view = ?", (definition.key,)).fetchone()
+            merged = definition if row is None else definition.merged_into(Definition.from_json(row[0]))
             self._connection.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (merged.key, merged.to_json()))
             table = f"CREATE TABLE IF NOT EXISTS {quoted(merged.key)} (entity BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
             self._connection.execute(table)
@@ -106,13 +106,13 @@ class SqliteWriter:
     def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
         self._connection.execute("PRAGMA secure_delete = on")  # no byte of it stays in the file
         with self._transaction():
-            found = self._connection.execute(f"SELECT value FROM {quoted(view)} WHERE entity = ?", (key,)).fetchone()
-            gone = deleted_value(found[0] if found else None, moment)
+            row = self._connection.execute(f"SELECT value FROM {quoted(view)} WHERE entity = ?", (key,)).fetchone()
+            gone = deleted_value(row[0] if row else None, moment)
             self._connection.execute(f"INSERT OR REPLACE INTO {quoted(view)} VALUES (?, ?)", (key, gone))
             self._connection.execute("INSERT OR REPLACE INTO deletions VALUES (?, ?, ?)", (view, key, gone))
         with self._faults():
             self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()  # nor in the log, once nobody reads what was before
-        return found is not None and count_of(found[0]) > 0
+        return row is not None and count_of(row[0]) > 0
 
     def close(self) -> None:
         self._connection.close()

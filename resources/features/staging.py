@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, StoreError
 from halving.features.packing import entity_type
 from resources.features.engine import columns, quoted, text
 from resources.features.partitions import Partition
@@ -49,6 +49,8 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
         connection.execute(f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} {narrowed}")
     except duckdb.OutOfMemoryException:
         raise
+    except (OSError, duckdb.IOException) as error:  # of an object store that Arrow reads, or of the disk that is spilled to
+        raise StoreError(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
     except duckdb.Error as error:
         raise InvalidInput(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
     check_unchanged()

@@ -1,12 +1,12 @@
 """Withdrawing online what a day that was made again has no more.
 
-A push takes values that are newer, and by that alone a row that is gone would stay for ever. So of each day that was made again the rows
-of its older generations that the newest one has not are looked for: where one of them is online, what is the latest of its entity now takes
-its place. Where an older generation's file is gone, all values of that day and an older generation are taken for such rows: those that are
-still right were replaced by the newest generation's in the same push.
+A push takes only values that are newer, so by itself it would leave the value of a row that is gone online for ever. So of each day that
+was made again, the rows of its older generations are compared with the newest one. Where one that is gone is still online, the latest row
+that its entity has takes its place. Where the file of an older generation is gone, all values of that day and an older generation are
+taken for such rows: those that are still right were replaced by the newest generation's in the same push.
 
-It may be killed anywhere, and two pushes may be under way at once: a day is settled, and not looked at again, when a push has withdrawn
-what it must some time after the generation was made, for until then another push may still bring values of an older one.
+A push may be killed anywhere, and two may run at once. So a day is settled, and not looked at again, only once a push has withdrawn what it
+must at least :data:`UNDER_WAY` after the day was made: until then another push may still bring values of an older generation.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -76,12 +76,12 @@ def withdraw(connection: "duckdb.DuckDBPyConnection", store: Store, writer: Writ
     for day in days:
         generations = older_generations(store, day, settled.get(day.day, 1))
         if generations is None:
-            _add_online(connection, writer, definition, day, push.until)
+            _add_online(connection, writer, definition, day, push)
         else:
             older += generations
             newest.append(day)
     if older:
-        _add_compared(connection, store, definition, older, newest, push.until)
+        _add_compared(connection, store, definition, older, newest, push)
     withdrawn = 0
     for rows in _withdrawals(connection, store, definition, push):
         withdrawn += writer.withdraw(definition.key, rows, definition.ttl)
@@ -97,14 +97,27 @@ def _add_compared(
     definition: Definition,
     older: Collection[Partition],
     newest: Collection[Partition],
-    until: int,
+    push: Push,
 ) -> None:
-    """Add the rows of older generations that the newest ones have not."""
-    key = columns([*definition.entity, EVENT, KNOWN])
-    before, after = (_read_parquet(connection, store, partitions) for partitions in (older, newest))
-    connection.execute(
-        f"INSERT INTO {_REMOVED} SELECT {key} FROM {before} WHERE {KNOWN} <= make_timestamptz({until}) EXCEPT SELECT {key} FROM {after}"
-    )
+    """Add the rows of older generations that the newest ones lack.
+
+    Rows of an entity that has a newer row in the newest generations are left out: the push has just put that one in their place.
+    """
+    entity = columns(definition.entity)
+    before = _read_parquet(connection, store, older)
+    after = _read_parquet(connection, store, newest)
+    is_known = f"{KNOWN} <= make_timestamptz({push.until})"
+    may_be_online = "true" if push.ends_now else is_known  # an earlier push may have been of what is known only later
+    connection.execute(f"""
+        INSERT INTO {_REMOVED}
+        SELECT {columns([*definition.entity, EVENT, KNOWN], "r")}
+        FROM (
+            SELECT {entity}, {EVENT}, {KNOWN} FROM {before} WHERE {may_be_online}
+            EXCEPT SELECT {entity}, {EVENT}, {KNOWN} FROM {after}
+        ) r
+        LEFT JOIN (SELECT {entity}, max(ROW({EVENT}, {KNOWN})) AS _latest FROM {after} WHERE {is_known} GROUP BY {entity}) n
+            USING ({entity})
+        WHERE n._latest IS NULL OR n._latest < ROW(r.{EVENT}, r.{KNOWN})""")
 
 
 def _read_parquet(connection: "duckdb.DuckDBPyConnection", store: Store, partitions: Iterable[Partition]) -> str:
@@ -112,13 +125,13 @@ def _read_parquet(connection: "duckdb.DuckDBPyConnection", store: Store, partiti
     return f"read_parquet([{', '.join(map(text, paths))}], hive_partitioning = false, union_by_name = true)"
 
 
-def _add_online(connection: "duckdb.DuckDBPyConnection", writer: Writer, definition: Definition, day: Partition, until: int) -> None:
+def _add_online(connection: "duckdb.DuckDBPyConnection", writer: Writer, definition: Definition, day: Partition, push: Push) -> None:
     """Add the rows of all values that are online of a day and an older generation."""
     import pyarrow as pa
 
     start = micros(datetime(day.day.year, day.day.month, day.day.day, tzinfo=UTC))
     for values in writer.values_of(definition.key, start, start + _DAY, day.generation):
-        rows = [(key, event_of(header), known_of(header)) for key, header in values if known_of(header) <= until]
+        rows = [(key, event_of(header), known_of(header)) for key, header in values if push.ends_now or known_of(header) <= push.until]
         table = entities_of(definition, [key for key, _, _ in rows])
         table = table.append_column(EVENT, pa.array([event for _, event, _ in rows], arrow_type("timestamp")))
         table = table.append_column(KNOWN, pa.array([known for _, _, known in rows], arrow_type("timestamp")))

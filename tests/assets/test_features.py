@@ -21,6 +21,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.features.partitions import digest_of_partitions, partitions
 from resources.features.registered_views import registered_views
 from resources.features.view import load_view
+from resources.features.wanted import online_address
 from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import CHECKOUT
 
@@ -123,6 +124,11 @@ def test_changed_code_fails_a_day_until_the_runs_config_says_why_values_are_the_
     for _ in range(2):  # as each day of a backfill has the same config
         assert made(backend, instance, assets, key, DAYS[0], accept_same_values="only faster").success
     assert [entry["reason"] for entry in registered_views(backend.catalog)["visits@1"].accepted] == ["only faster"]
+    with backend.catalog.write(exclusive=True) as session:
+        session.get_one(FeatureViewRow, ("visits", 1)).code = {"transform": "1" * 64}
+    refused = made(backend, instance, assets, key, DAYS[0], accept_same_values="only faster")
+    (failed,) = [event for event in refused.all_events if event.is_step_failure]
+    assert "it was the reason for a change on " in failed.step_failure_data.user_failure_data.description
 
 
 def test_what_was_known_last_is_pushed_and_read_as_it_was_computed(folder: Path, backend: Backend, instance: dg.DagsterInstance) -> None:
@@ -135,6 +141,20 @@ def test_what_was_known_last_is_pushed_and_read_as_it_was_computed(folder: Path,
     assert backend.store.folder is not None
     with OnlineFeatures(str(backend.store.folder / "features" / "online.db"), ["visits@1:pages"]) as online:
         assert online.read([{"user_id": user} for user in (1, 2, 3)])["pages"].to_pylist() == [13, 5, None]
+
+
+def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(folder: Path, backend: Backend, instance: dg.DagsterInstance) -> None:
+    define(folder, name="changed", transform="tests.assets.test_features:as_they_are")
+    assets = define(folder, transform="tests.assets.test_features:as_they_are")
+    for view in ("changed", "visits"):
+        assert made(backend, instance, assets, f"feature_view/{view}_v1", DAYS[0]).success
+    with backend.catalog.write(exclusive=True) as session:
+        session.get_one(FeatureViewRow, ("changed", 1)).code = {"transform": "0" * 64}
+    refused = made(backend, instance, assets, "online_features")
+    (failed,) = [event for event in refused.all_events if event.is_step_failure]
+    assert "changed@1" in failed.step_failure_data.user_failure_data.description
+    with OnlineFeatures(online_address(backend.store), ["visits@1:pages"]) as online:
+        assert online.read([{"user_id": 1}])["pages"].to_pylist() == [3]
 
 
 def test_a_snapshot_says_of_which_days_of_a_view_it_was_made(folder: Path, backend: Backend, instance: dg.DagsterInstance) -> None:

@@ -65,6 +65,14 @@ def test_scheduled_retraining_asks_for_a_run_that_the_sweep_job_accepts() -> Non
     assert request.run_config == yaml.safe_load((CHECKOUT / "sweeps" / "digits.yaml").read_text())
 
 
+def test_each_feature_view_has_a_daily_schedule_that_is_off_and_materialises_the_day_before() -> None:
+    view, online = (defs.resolve_schedule_def(f"daily_{name}") for name in ("feature_view__clicks_v1", "online_features"))
+    assert (view.default_status, online.default_status) == (dg.DefaultScheduleStatus.STOPPED,) * 2
+    assert (view.cron_schedule, online.cron_schedule) == ("0 6 * * *", "0 7 * * *")
+    tick = view.evaluate_tick(dg.build_schedule_context(scheduled_execution_time=datetime(2026, 3, 3, 6, tzinfo=UTC)))
+    assert [request.partition_key for request in tick.run_requests or []] == ["2026-03-02"]
+
+
 @pytest.mark.slow
 def test_the_jobs_are_listed_by_dagsters_own_command(tmp_path: Path) -> None:
     dagster = Dagster(tmp_path)

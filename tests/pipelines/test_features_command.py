@@ -87,6 +87,24 @@ def test_changed_code_is_refused_until_the_command_says_why_values_are_the_same(
     assert "clicks@1: the code of source.function changed by" in command("list")[1]
 
 
+def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(
+    command: Command, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
+    text = (CHECKOUT / "features" / "clicks.yaml").read_text()
+    for name in ("changed", "clicks"):
+        (tmp_path / f"{name}.yaml").write_text(text.replace("name: clicks", f"name: {name}"))
+        command("materialize", f"{name}@1", *MARCH)
+    with backend.catalog.write(exclusive=True) as session:
+        session.get_one(FeatureViewRow, ("changed", 1)).code = {"transform": "0" * 64}
+    status, out, _ = command("push", "--until", "2026-03-03T20:00", "--json")
+    changed, clicks_ = json.loads(out)
+    assert (status, changed["view"], clicks_["view"], clicks_["entities"]) == (1, "changed@1", "clicks@1", clicks.USERS)
+    assert "the code that transform stands on changed" in changed["error"]
+    status, out, _ = command("push")
+    assert (status, "changed@1 was refused: " in out, "clicks@1: " in out) == (1, True, True)
+
+
 def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     command("materialize", "clicks@1", *MARCH)
     assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS

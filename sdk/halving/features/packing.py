@@ -50,8 +50,8 @@ def event_of(value: bytes) -> int:
 
 def known_of(value: bytes) -> int:
     """From when on a value was known, in µs since 1970."""
-    known: int = HEADER.unpack_from(value)[1]
-    return known - OFFSET
+    known_time: int = HEADER.unpack_from(value)[1]
+    return known_time - OFFSET
 
 
 def count_of(value: bytes) -> int:
@@ -82,19 +82,21 @@ class Layout:
         head = [("event", ">u8"), ("known", ">u8"), ("generation", ">u4"), ("count", "<u2"), ("nulls", "u1", (self._nulls,))]
         return np.dtype([*head, *((f"_{place}", _DTYPES[_CODES[kind]]) for place, kind in enumerate(self.features.values()))])
 
-    def pack(self, features: "pa.Table", event: "np.ndarray[Any, Any]", known: "np.ndarray[Any, Any]", generation: Any) -> list[bytes]:
+    def pack(
+        self, features: "pa.Table", event_times: "np.ndarray[Any, Any]", known_times: "np.ndarray[Any, Any]", generation: Any
+    ) -> list[bytes]:
         """The values of rows.
 
         Args:
             features: of the types that the layout has.
-            event, known: µs since 1970, int64, shape (rows,).
+            event_times, known_times: µs since 1970, int64, shape (rows,).
             generation: of the partition that each row is from: an int, or uint32 of shape (rows,).
         """
         import numpy as np
 
         rows = features.num_rows
         packed = np.zeros(rows, self.dtype)
-        for name, times in (("event", event), ("known", known)):
+        for name, times in (("event", event_times), ("known", known_times)):
             packed[name] = times.astype(np.int64).view(np.uint64) ^ np.uint64(OFFSET)
         packed["generation"], packed["count"] = generation, len(self.features)
         nulls = np.zeros((rows, len(self.features)), np.uint8)
@@ -117,16 +119,18 @@ class Layout:
     def unpack(self, value: bytes) -> dict[str, Any]:
         """The features of one value as Python has them; a timestamp is a datetime in UTC."""
         _, null, *read = self._one.unpack_from(value, HEADER.size)
-        nulls, at = int.from_bytes(null, "little"), self.size
+        nulls = int.from_bytes(null, "little")
+        begin = self.size  # of the next text
         result: dict[str, Any] = {}
         for place, (name, kind) in enumerate(self.features.items()):
-            given = read[place]
+            feature = read[place]
             if kind in _VARIABLE:
-                text, at = value[at : at + given], at + given
-                given = text.decode() if kind == "string" else text
+                end = begin + feature
+                feature = value[begin:end].decode() if kind == "string" else value[begin:end]
+                begin = end
             elif kind == "timestamp":
-                given = _EPOCH + timedelta(microseconds=given)
-            result[name] = None if nulls >> place & 1 else given
+                feature = _EPOCH + timedelta(microseconds=feature)
+            result[name] = None if nulls >> place & 1 else feature
         return result
 
     def columns(self, values: Sequence[bytes]) -> "dict[str, pa.Array]":
@@ -247,21 +251,21 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
     kind = definition.entity[name]
     if name not in rows.column_names:
         raise InvalidInput(f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}")
-    found = rows[name].type
-    if entity_type(found) != kind:
-        raise InvalidInput(f"the entity column {name!r} is {found}, which is not accepted: in {definition.key} it is {kind}")
+    column_type = rows[name].type
+    if entity_type(column_type) != kind:
+        raise InvalidInput(f"the entity column {name!r} is {column_type}, which is not accepted: in {definition.key} it is {kind}")
     return rows[name].cast(arrow_type(kind)).combine_chunks()
 
 
-def entity_type(found: "pa.DataType") -> str | None:
+def entity_type(column_type: "pa.DataType") -> str | None:
     """The entity type that a column of this Arrow type has, or None: it can be none."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_integer(found) and found != pa.uint64():
+    if pa.types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    if pa.types.is_integer(column_type) and column_type != pa.uint64():
         return "int64"
-    return "string" if str(found) in ("string", "large_string", "string_view") else None
+    return "string" if str(column_type) in ("string", "large_string", "string_view") else None
 
 
 def _text_key(text: bytes) -> bytes:

@@ -201,15 +201,19 @@ def test_columns_of_any_name_are_joined_and_pushed(tmp_path: Path) -> None:
     """Names that are words of SQL, or of our own queries."""
     store = Store(tmp_path / "store")
     names = ["row", "time", "newest", "next_known", "filename", "generation", "day", "select", "feature_0", "key_0", "labels"]
-    times = pa.array([at(0), at(2000)], MICROS)
-    rows = pa.table({"rows": [1, 2], 'user\'s "id"': ["a", "b"], "ts": times, "loaded": times, **{name: [1.5, 2.5] for name in names}})
-    shape = materialize(store, rows, view(entity=["rows", 'user\'s "id"'], schema=dict.fromkeys(names, "double")))
-    asked = rows.select(["rows", 'user\'s "id"']).append_column("when", pa.array([at(3000)] * 2, MICROS))
+    entity = ["rows", 'user\'s "id"', "latest"]
+    times = pa.array([at(10), at(2000)], MICROS)
+    features = {name: [1.5, 2.5] for name in names}
+    rows = pa.table({"rows": [1, 2], 'user\'s "id"': ["a", "b"], "latest": [3, 4], "ts": times, "loaded": times, **features})
+    shape = materialize(store, rows, view(entity=entity, schema=dict.fromkeys(names, "double")))
+    asked = rows.select(entity).append_column("when", pa.array([at(3000)] * 2, MICROS))
     found = join(store, asked, [*(f"clicks@1:{name}" for name in names), "clicks@1:row as A", "clicks@1:time as a"], shape)
     assert [found[name].to_pylist() for name in [*names, "A", "a"]] == [[1.5, 2.5]] * 13
     push(store, shape, str(tmp_path / "online.db"))
     with OnlineFeatures(str(tmp_path / "online.db"), [f"clicks@1:{name}" for name in names]) as reader:
-        assert reader.read(asked).to_pydict() == {name: [1.5, 2.5] for name in names}
+        assert reader.read(asked).to_pydict() == features
+    earlier = rows.set_column(rows.column_names.index("ts"), "ts", pa.array([at(0), at(2000)], MICROS))
+    assert push(store, materialize(store, earlier, shape), str(tmp_path / "online.db")).withdrawn == 1
 
 
 def test_labels_at_the_ends_of_time_are_joined_like_others(tmp_path: Path) -> None:

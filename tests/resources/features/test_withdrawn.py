@@ -3,11 +3,12 @@
 import math
 import random
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from halving.features import OnlineFeatures
 from resources.features import withdrawn
 from resources.features.materialize import materialize_day
 from resources.features.online import delete, push
+from resources.features.online_writer import Withdrawal
 from resources.features.partitions import partitions
 from resources.features.sqlite_writer import SqliteWriter
 from resources.features.view import FeatureView
@@ -127,6 +129,27 @@ def test_a_row_that_a_mended_day_has_no_more_is_gone_online(tmp_path: Path, onli
     assert [value(online, user) for user in users] == [float(user) if user % 2 else None for user in users]
 
 
+def test_a_day_that_was_loaded_again_with_later_created_times_has_nothing_to_withdraw(
+    tmp_path: Path, online: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "store")
+    shape = materialize(store, [Row(user, 10, 12, float(user)) for user in range(20)])
+    push(store, shape, online)
+    materialize(store, [Row(user, 10, 50, float(user)) for user in range(1, 20)])
+    looked_at: list[int] = []
+    original = withdrawn._withdrawals
+
+    def count(*arguments: Any) -> Iterator[list[Withdrawal]]:
+        for rows in original(*arguments):
+            looked_at.append(len(rows))
+            yield rows
+
+    monkeypatch.setattr(withdrawn, "_withdrawals", count)
+    pushed = push(store, shape, online)
+    assert (pushed.taken, pushed.withdrawn) == (19, 1)
+    assert looked_at == [1], "the user that is gone: what was put of the others is newer"
+
+
 @pytest.mark.parametrize("lost", [False, True], ids=["", "without the older file"])
 @pytest.mark.parametrize(
     ("after", "expected"),
@@ -165,6 +188,22 @@ def test_what_was_deleted_does_not_come_back_when_a_later_row_is_withdrawn(tmp_p
     assert push(store, shape, online, until=at(later)).withdrawn == 1
     assert value(online) is None
     assert push(store, shape, online, until=at(later)).taken == 0
+    assert value(online) is None
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "without the older file"])
+def test_a_row_that_was_pushed_before_it_was_known_is_withdrawn_by_a_later_push(tmp_path: Path, online: str, lost: bool) -> None:
+    """The push was of a moment that is yet to come; the row's day is today, and made again before that moment."""
+    store, shape = Store(tmp_path / "store"), view()
+    minute = (datetime.now(UTC) - START).total_seconds() / 60
+    day = at(minute).date()
+    make(store, shape, day, [Row(1, minute, minute + 60, 2.0)])
+    push(store, shape, online, until=at(minute + 90))
+    assert value(online) == 2.0
+    make(store, shape, day, [])
+    if lost:
+        forget_older_files(store)
+    assert push(store, shape, online).withdrawn == 1
     assert value(online) is None
 
 
