@@ -2,10 +2,15 @@
 
 import contextlib
 import fnmatch
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
@@ -15,6 +20,8 @@ if TYPE_CHECKING:
     from pyarrow import dataset, fs
 
 _SHOWN = 3  # files in a message
+_AT_ONCE = 65_536  # files whose names are Python's at a time
+_COLUMNS = pa.schema([("path", pa.large_string()), ("size", pa.int64()), ("written", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,62 @@ class SourceFile:
         return f"{self.shown} {self.size} {self.written}"
 
 
-def find_files(field: str, pattern: str, *, folders: bool = True) -> list[SourceFile]:
+@dataclass(frozen=True)
+class _Listing:
+    """Files of one filesystem: of each its path, size and time, and what stands before the path when people are shown it."""
+
+    filesystem: "fs.FileSystem"
+    prefix: str
+    table: pa.Table
+
+    def shown(self) -> pa.ChunkedArray:
+        return pc.binary_join_element_wise(pa.scalar(self.prefix, pa.large_string()), self.table["path"], pa.scalar("", pa.large_string()))
+
+    def identities(self) -> pa.ChunkedArray:
+        """As :attr:`SourceFile.identity` of each."""
+        size, written = (self.table[name].cast(pa.large_string()) for name in ("size", "written"))
+        return pc.binary_join_element_wise(self.shown(), size, written, pa.scalar(" ", pa.large_string()))
+
+
+class SourceFiles(Sequence[SourceFile]):
+    """The files that one or several patterns name, each once. They are kept as Arrow has them: a million take about 100 MB."""
+
+    def __init__(self, listings: Sequence[_Listing]) -> None:
+        self.listings = [listing for listing in listings if listing.table.num_rows]
+        self._starts = list(accumulate((listing.table.num_rows for listing in self.listings), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def __iter__(self) -> Iterator[SourceFile]:
+        for listing in self.listings:
+            for batch in listing.table.to_batches(_AT_ONCE):
+                for path, size, written in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    yield SourceFile(listing.filesystem, path, listing.prefix + path, size, written)
+
+    @overload
+    def __getitem__(self, number: int) -> SourceFile: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[SourceFile]: ...
+    def __getitem__(self, number: int | slice) -> SourceFile | list[SourceFile]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        number = range(len(self))[number]  # which counts from the end where it is negative, and raises IndexError
+        of_listing = bisect_right(self._starts, number) - 1
+        listing = self.listings[of_listing]
+        path, size, written = (column[number - self._starts[of_listing]].as_py() for column in listing.table.columns)
+        return SourceFile(listing.filesystem, path, listing.prefix + path, size, written)
+
+    def matching(self, is_match: Callable[[str], bool]) -> "SourceFiles":
+        """Those of whose paths something is true."""
+        listings = []
+        for listing in self.listings:
+            mask = pa.array((is_match(path) for chunk in listing.table["path"].chunks for path in _texts(chunk)), pa.bool_())
+            listings.append(_Listing(listing.filesystem, listing.prefix, listing.table.filter(mask)))
+        return SourceFiles(listings)
+
+
+def find_files(field: str, pattern: str, *, folders: bool = True) -> SourceFiles:
     """Find the files that a path or a pattern names, sorted by path: ``*`` stays within a folder, and ``**/`` does not.
 
     Args:
@@ -52,39 +114,47 @@ def find_files(field: str, pattern: str, *, folders: bool = True) -> list[Source
     filesystem, path = open_place(field, pattern)
     fixed = path[: min((path.find(mark) for mark in "*?[" if mark in path), default=len(path))]
     if fixed == path:
-        info = filesystem.get_file_info(path)
+        with store_faults(f"{field} = {pattern!r} cannot be read"):
+            info = filesystem.get_file_info(path)
         if info.is_file:
-            return [SourceFile(filesystem, path, _shown(pattern, path), info.size, info.mtime_ns or 0)]
+            return _files_of(filesystem, pattern, [info])
         if not folders:
-            return []
+            return SourceFiles([])
         base, wanted = path, f"{path.rstrip('/')}/*"
     else:
         base, wanted = fixed.rpartition("/")[0], path
     is_flat = "**" not in wanted and wanted.count("/") == base.count("/") + 1
-    files = [file for file in list_files(field, pattern, filesystem, base, recursive=not is_flat) if _fits(file.path, wanted)]
+    files = list_files(field, pattern, filesystem, base, recursive=not is_flat).matching(lambda name: _fits(name, wanted))
     if not files:
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name")
     return files
 
 
-def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *, recursive: bool = True) -> list[SourceFile]:
+def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
+    """Find the files that several patterns name, in the order of the patterns; one that two of them match is there once.
+
+    Raises:
+        InvalidInput, StoreError: as :func:`find_files`.
+    """
+    return _each_once([find_files(field, pattern) for pattern in patterns])
+
+
+def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *, recursive: bool = True) -> SourceFiles:
     """List all files in a folder and, if recursive, below it, sorted by path; hidden ones are left out.
 
     Raises:
         InvalidInput: there is no such folder.
+        StoreError: it cannot be listed.
     """
-    from pyarrow import fs
-
-    try:
-        infos = filesystem.get_file_info(fs.FileSelector(base, recursive=recursive))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InvalidInput(f"{field} = {place!r} is not accepted: there is no folder {base}") from None
-    files = [
-        SourceFile(filesystem, info.path, _shown(place, info.path), info.size, info.mtime_ns or 0)
-        for info in infos
-        if info.is_file and not info.base_name.startswith(".")
-    ]
-    return sorted(files, key=lambda file: file.path)
+    infos = (info for info in _infos(filesystem, base, recursive) if not info.base_name.startswith("."))
+    with store_faults(f"{field} = {place!r} cannot be listed"):
+        try:
+            return _files_of(filesystem, place, infos)
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidInput(f"{field} = {place!r} is not accepted: there is no folder {base}") from None
+        except UnicodeDecodeError as error:
+            name = bytes(error.object)
+            raise InvalidInput(f"{field} = {place!r} is not accepted: the name {name!r} is not UTF-8; rename it") from None
 
 
 def open_place(field: str, place: str) -> "tuple[fs.FileSystem, str]":
@@ -108,12 +178,12 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
     A path or pattern that names none, or what only its reader reaches, is left alone: whoever reads it says so. So are folders.
     """
 
-    def find() -> list[SourceFile]:
-        files: list[SourceFile] = []
+    def find() -> SourceFiles:
+        files = []
         for pattern in patterns:
             with contextlib.suppress(HalvingError, OSError):
-                files += find_files(field, pattern, folders=False)
-        return list({file.shown: file for file in files}.values())
+                files.append(find_files(field, pattern, folders=False))
+        return _each_once(files)
 
     return refuse_changes(field, find(), find)
 
@@ -121,27 +191,84 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
 def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[], None]:
     """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any change since."""
 
-    def find() -> list[SourceFile]:
-        infos = files.filesystem.get_file_info(files.files)
-        return [SourceFile(files.filesystem, info.path, info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file]
+    def find() -> SourceFiles:
+        return _files_of(files.filesystem, "", files.filesystem.get_file_info(files.files))
 
     return refuse_changes(field, find(), find)
 
 
-def refuse_changes(field: str, before: list[SourceFile], find: Callable[[], list[SourceFile]]) -> Callable[[], None]:
+def refuse_changes(field: str, before: SourceFiles, find: Callable[[], SourceFiles]) -> Callable[[], None]:
     """The function that looks again, and refuses what was changed, deleted or added since; it raises :class:`InvalidInput`."""
 
     def check() -> None:
-        now = {file.identity for file in find()}
-        changed = [file.shown for file in before if file.identity not in now]
-        if changed or len(now) != len(before):
-            what = f"{changed[:_SHOWN]} changed" if changed else f"{len(now) - len(before)} files were added"
-            raise InvalidInput(
-                f"{field} is not accepted: {what} while it was read, so the rows may be of two states; read it again when nothing writes "
-                "there, or write new files under new names elsewhere first"
-            )
+        now = find()
+        if [listing.table for listing in now.listings] == [listing.table for listing in before.listings]:
+            return
+        raise InvalidInput(
+            f"{field} is not accepted: {_what_changed(before, now)} while it was read, so the rows may be of two states; read it again "
+            "when nothing writes there, or write new files under new names elsewhere first"
+        )
 
     return check
+
+
+def _what_changed(before: SourceFiles, now: SourceFiles) -> str:
+    identities = _joined([listing.identities() for listing in now.listings])
+    changed: list[str] = []
+    for listing in before.listings:
+        is_changed = pc.invert(pc.is_in(listing.identities(), identities))
+        changed += listing.shown().filter(is_changed).slice(0, _SHOWN).to_pylist()
+    return f"{changed[:_SHOWN]} changed" if changed else f"{len(now) - len(before)} files were added"
+
+
+def _each_once(files: Sequence[SourceFiles]) -> SourceFiles:
+    """The files of all, without those that are among the ones before."""
+    if len(files) == 1:
+        return files[0]
+    listings: list[_Listing] = []
+    for listing in (listing for of_pattern in files for listing in of_pattern.listings):
+        is_new = pc.invert(pc.is_in(listing.shown(), _joined([earlier.shown() for earlier in listings])))
+        listings.append(_Listing(listing.filesystem, listing.prefix, listing.table.filter(is_new)))
+    return SourceFiles(listings)
+
+
+def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk for array in arrays for chunk in array.chunks], pa.large_string())
+
+
+def _infos(filesystem: "fs.FileSystem", base: str, recursive: bool) -> "Iterator[fs.FileInfo]":
+    """What there is in a folder, with what is below it if recursive.
+
+    This machine's disk is asked for a folder at a time, so that the answers are small; an object store, where each question takes long,
+    at once.
+    """
+    from pyarrow import fs
+
+    if not recursive or not isinstance(filesystem, fs.LocalFileSystem):
+        yield from filesystem.get_file_info(fs.FileSelector(base, recursive=recursive))
+        return
+    folders = [base]
+    while folders:
+        for info in filesystem.get_file_info(fs.FileSelector(folders.pop(), recursive=False)):
+            if info.type == fs.FileType.Directory:
+                folders.append(info.path)
+            yield info
+
+
+def _files_of(filesystem: "fs.FileSystem", place: str, infos: "Iterable[fs.FileInfo]") -> SourceFiles:
+    """Those of what a filesystem has that are files, sorted by path."""
+    scheme, mark, _ = place.partition("://")
+    facts = ((info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file)
+    tables = [_COLUMNS.empty_table()]
+    while rows := list(islice(facts, _AT_ONCE)):
+        tables.append(pa.table(list(zip(*rows, strict=True)), schema=_COLUMNS))
+    return SourceFiles([_Listing(filesystem, f"{scheme}://" if mark else "", pa.concat_tables(tables).sort_by("path").combine_chunks())])
+
+
+def _texts(chunk: pa.Array) -> Iterator[Any]:
+    """Strings of Arrow as Python's, some at a time."""
+    for begin in range(0, len(chunk), _AT_ONCE):
+        yield from chunk.slice(begin, _AT_ONCE).to_pylist()
 
 
 def _fits(path: str, pattern: str) -> bool:
@@ -149,8 +276,3 @@ def _fits(path: str, pattern: str) -> bool:
     if "**" in pattern:
         return fnmatch.fnmatchcase(path, pattern.replace("**/", "*").replace("**", "*"))
     return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)
-
-
-def _shown(place: str, path: str) -> str:
-    scheme, mark, _ = place.partition("://")
-    return f"{scheme}://{path}" if mark else path

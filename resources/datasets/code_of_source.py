@@ -7,6 +7,7 @@ from hashlib import sha256
 from importlib import metadata
 from typing import Any
 
+from halving.models.source_code import code_of
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.dataset import DatasetSource
@@ -26,9 +27,10 @@ def digest_of_code(source: DatasetSource) -> str:
     return sha256(json.dumps(digests).encode()).hexdigest()
 
 
-def versions_of_packages() -> dict[str, str]:
-    """The versions of the packages that rows may come through, of those that are installed."""
-    versions = {}
+def versions_of_packages(source: DatasetSource) -> dict[str, str]:
+    """The versions of the packages that rows may come through, and of those that the functions of a spec import."""
+    imported = code_of(*(path for _, path in _functions(source))).packages
+    versions = {package: version for package, version in imported.items() if version is not None}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)

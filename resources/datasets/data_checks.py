@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from halving import Dataset
 from resources.datasets.diff import compare
-from resources.datasets.lone_predictor import lone_predictors, places_by_target
+from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
 from resources.datasets.repeated_hashes import find_repeats
+from resources.datasets.shard_writing import GROUP, ROW
 from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
 from resources.datasets.statistics import Statistics, all_columns
 from resources.sweep_spec.base import listed
-from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
+from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
 
 CHECKS = {
     "schema_as_before": "Columns and types are those of the dataset's snapshot before.",
@@ -85,14 +86,20 @@ def _schema_as_before(dataset: Dataset, source: DatasetSource, before: Mapping[s
 
 def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     allowed = {source.target: 0.0, **source.checks.nulls}
-    whole, rows = all_columns(dataset.manifest), dataset.manifest["rows"]
+    whole = all_columns(dataset.manifest)
+    total = dataset.manifest["rows"]
     if unknown := sorted(set(allowed) - set(whole)):
         return False, f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}", []
-    wrong = {name: whole[name]["nulls"] / rows for name, share in allowed.items() if whole[name]["nulls"] > share * rows}
+    wrong = {name: whole[name]["nulls"] / total for name, share in allowed.items() if whole[name]["nulls"] > share * total}
     if not wrong:
         return True, f"{listed(sorted(allowed))} have no more nulls than they may", []
     reason = listed(f"{name} has {share:.2%} nulls, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
-    return False, reason, look_up(dataset, lambda rows: any_of(pc.is_null(rows.column(name)) for name in wrong))
+    shown = look_up(
+        dataset,
+        lambda rows: any_of(pc.is_null(rows.column(name)) for name in wrong),
+        lambda statistics: any(statistics[name]["nulls"] for name in wrong),
+    )
+    return False, reason, shown
 
 
 def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -101,15 +108,11 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     plain = {name for name, kind in dataset.manifest["schema"].items() if "list" not in kind}
     if unknown := sorted(name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
-    wrong = {}
-    for name, bounds in ranges.items():
-        low, high = whole[name].get("min"), whole[name].get("max")
-        if (
-            low is not None
-            and high is not None
-            and ((bounds.min is not None and low < bounds.min) or (bounds.max is not None and high > bounds.max))
-        ):
-            wrong[name] = f"{name} goes from {low:g} to {high:g}, and may from {_end(bounds.min)} to {_end(bounds.max)}"
+    wrong = {
+        name: f"{name} goes from {whole[name]['min']:g} to {whole[name]['max']:g}, and may from {_end(bounds.min)} to {_end(bounds.max)}"
+        for name, bounds in ranges.items()
+        if _leaves(bounds, whole[name])
+    }
     if not wrong:
         return True, f"{listed(sorted(ranges))} stay in their ranges" if ranges else "the spec has no ranges", []
 
@@ -121,23 +124,31 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
             masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
         return any_of(masks)
 
-    return False, listed(wrong.values()), look_up(dataset, outside)
+    shown = look_up(dataset, outside, lambda statistics: any(_leaves(ranges[name], statistics[name]) for name in wrong))
+    return False, listed(wrong.values()), shown
+
+
+def _leaves(bounds: Bounds, column: Mapping[str, Any]) -> bool:
+    """Whether a column with these statistics has a value outside of its range."""
+    if "min" not in column:  # it has nulls alone
+        return False
+    return (bounds.min is not None and column["min"] < bounds.min) or (bounds.max is not None and column["max"] > bounds.max)
 
 
 def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    repeats = find_repeats(dataset, 0)
+    repeats = find_repeats(dataset, ROW)
     if not repeats.copies:
         return True, f"all {dataset.manifest['rows']:,} rows differ within their split", []
-    return False, f"{repeats.copies:,} rows are copies of others in their split", rows_with_hashes(dataset, 0, repeats.some_copied)
+    return False, f"{repeats.copies:,} rows are copies of others in their split", rows_with_hashes(dataset, ROW, repeats.some_copied)
 
 
 def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
     if not (source.split_column or source.split_times):
         return True, "equal rows are in one split, because their hash deals them", []
-    repeats = find_repeats(dataset, 0)
+    repeats = find_repeats(dataset, ROW)
     if not repeats.across:
         return True, "no row is in two splits", []
-    return False, f"{repeats.across:,} rows are in two splits or more", rows_with_hashes(dataset, 0, repeats.some_across)
+    return False, f"{repeats.across:,} rows are in two splits or more", rows_with_hashes(dataset, ROW, repeats.some_across)
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -145,11 +156,11 @@ def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str,
         return True, "the spec has no group", []
     if not (source.split_column or source.split_times):
         return True, "a group is in one split, because its hash deals it", []
-    repeats = find_repeats(dataset, 1)
+    repeats = find_repeats(dataset, GROUP)
     if not repeats.across:
         return True, f"no {' and '.join(source.group)} is in two splits", []
     reason = f"{repeats.across:,} values of {' and '.join(source.group)} are in two splits or more"
-    return False, reason, rows_with_hashes(dataset, 1, repeats.some_across)
+    return False, reason, rows_with_hashes(dataset, GROUP, repeats.some_across)
 
 
 def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
@@ -173,7 +184,10 @@ def _time_order(dataset: Dataset, source: DatasetSource, before: Mapping[str, An
         bound = pa.scalar(first if zone else first.replace(tzinfo=None), pa.timestamp("us", tz="UTC" if zone else None))
         return any_of([pc.greater_equal(values, bound.cast(values.type))])
 
-    rows = look_up(dataset, later, [name for name in dataset.splits if name != "test"])
+    def may_have(statistics: Statistics) -> bool:
+        return "max" in statistics[column] and _moment(statistics[column]["max"]) >= first
+
+    rows = look_up(dataset, later, may_have, [name for name in dataset.splits if name != "test"])
     return False, f"rows of {latest.isoformat()} are trained on, and the test split begins at {first.isoformat()}", rows
 
 
@@ -183,7 +197,7 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
         return True, "the target is neither a class nor a number", []
     scores, rows = outcome
     if not scores:
-        return True, "no single column predicts the target", []
+        return True, reason_without_any(len(scalar_features(dataset, source))), []
     return False, f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were they made of it?", rows
 
 
@@ -197,10 +211,9 @@ def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequen
         None where the target is nothing that can be predicted so.
     """
     has_classes = all_columns(dataset.manifest)[source.target].get("classes") is not None
-    scalar = [name for name, kind in dataset.manifest["schema"].items() if not kind.startswith(_NOT_SCALAR)]
-    if source.target not in scalar:
+    if dataset.manifest["schema"][source.target].startswith(_NOT_SCALAR):
         return None
-    features = [name for name in scalar if name not in (source.target, source.split_column)]
+    features = scalar_features(dataset, source)
     sample = sampled_rows(dataset, [*features, source.target])
     rows = pa.Table.from_batches([part for _, part in sample])
     scores = lone_predictors(rows, source.target, has_classes, features)
@@ -213,6 +226,12 @@ def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequen
     values = rows.select([source.target, *scores]).take(pa.array(places)).to_pylist()
     shown = [shown_row(splits[place], row) for place, row in zip(places, values, strict=True)]
     return [f"{name} ({how} {score:.3f})" for name, score in scores.items()], shown
+
+
+def scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:
+    """The columns that may predict the target by themselves."""
+    columns = dataset.manifest["schema"].items()
+    return [name for name, kind in columns if not kind.startswith(_NOT_SCALAR) and name not in (source.target, source.split_column)]
 
 
 def _small_classes(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:

@@ -1,11 +1,11 @@
 """Files as sources: Parquet, CSV and JSON by their rows, and folders in which each file is a row. In a folder or on an object store."""
 
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import pyarrow as pa
 
@@ -13,7 +13,7 @@ from halving.data.referenced_files import location_of, object_facts
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
-from resources.source_files import SourceFile, find_files, list_files, open_place, refuse_changes
+from resources.source_files import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
 
 if TYPE_CHECKING:
     from pyarrow import parquet
@@ -43,27 +43,52 @@ class Part:
     read: Callable[[], Iterator[pa.RecordBatch]]
 
 
+class FileParts(Sequence[Part]):
+    """A part for each file, made when it is asked for: as objects a million of them would take a gigabyte."""
+
+    def __init__(self, files: SourceFiles, reader: Callable[[SourceFile], Callable[[], Iterator[pa.RecordBatch]]]) -> None:
+        self._files = files
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __iter__(self) -> Iterator[Part]:
+        return map(self._part, self._files)
+
+    @overload
+    def __getitem__(self, number: int) -> Part: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[Part]: ...
+    def __getitem__(self, number: int | slice) -> Part | list[Part]:
+        return [self._part(file) for file in self._files[number]] if isinstance(number, slice) else self._part(self._files[number])
+
+    def _part(self, file: SourceFile) -> Part:
+        return Part(file.identity, self._reader(file))
+
+
 def open_files(
-    given: str | list[str], form: str | None, field: str
-) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
-    """The parts of files that are given by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
+    files_or_patterns: str | list[str], form: str | None, field: str
+) -> tuple[Sequence[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
+    """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
 
     Raises:
         InvalidInput: a pattern names no file, or a file's format is not known.
     """
-    patterns = [given] if isinstance(given, str) else given
+    patterns = [files_or_patterns] if isinstance(files_or_patterns, str) else files_or_patterns
 
-    def find() -> list[SourceFile]:
-        matches = [file for pattern in patterns for file in find_files(f"{field}.files", pattern)]
-        return list({file.shown: file for file in matches}.values())  # one that two patterns match is read once
+    def find() -> SourceFiles:
+        return find_files_of_all(f"{field}.files", patterns)
 
     files = find()
-    kinds = {file.identity: form or _format_of(field, file.shown) for file in files}
-    parts = [Part(file.identity, _reader(field, file, kinds[file.identity])) for file in files]
+    if form is None:
+        for file in files:
+            _format_of(field, file.shown)
+    parts = FileParts(files, lambda file: partial(_read_file, field, file, form or _format_of(field, file.shown)))
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
-def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Part], dict[str, Any], Callable[[], None]]:
+def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence[Part], dict[str, Any], Callable[[], None]]:
     """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
 
     Args:
@@ -72,15 +97,14 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Par
     Raises:
         InvalidInput: there is no such folder, or no file in it.
     """
+    filesystem, base = open_place(f"{field}.folder", place)
 
-    def find() -> list[SourceFile]:
-        filesystem, base = open_place(f"{field}.folder", place)
+    def find() -> SourceFiles:
         return list_files(f"{field}.folder", place, filesystem, base)
 
     files = find()
     if not files:
         raise InvalidInput(f"{field}.folder = {place!r} is not accepted: the folder holds no files")
-    _, base = open_place(f"{field}.folder", place)
 
     def reader(file: SourceFile) -> Callable[[], Iterator[pa.RecordBatch]]:
         path = file.path[len(base) :].lstrip("/")
@@ -88,9 +112,8 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[list[Par
             return partial(_object_row, f"{field}.reference", reference, place, file, path)
         return partial(_file_row, reference is not None, place, file, path)
 
-    parts = [Part(file.identity, reader(file)) for file in files]
     facts = {"kind": "folder", "folder": place, **({"reference": reference} if reference else {}), "count": len(files)}
-    return parts, facts, refuse_changes(f"{field}.folder", files, find)
+    return FileParts(files, reader), facts, refuse_changes(f"{field}.folder", files, find)
 
 
 def _format_of(field: str, path: str) -> str:
@@ -102,15 +125,12 @@ def _format_of(field: str, path: str) -> str:
     )
 
 
-def _reader(field: str, file: SourceFile, form: str) -> Callable[[], Iterator[pa.RecordBatch]]:
-    def read() -> Iterator[pa.RecordBatch]:
-        try:
-            with store_faults(f"cannot read {file.shown}"):
-                yield from {"parquet": _parquet, "csv": _csv, "json": _json, "tar": _tar}[form](file)
-        except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
-            raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
-
-    return read
+def _read_file(field: str, file: SourceFile, form: str) -> Iterator[pa.RecordBatch]:
+    try:
+        with store_faults(f"cannot read {file.shown}"):
+            yield from {"parquet": _parquet, "csv": _csv, "json": _json, "tar": _tar}[form](file)
+    except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
+        raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
 
 
 def _parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:

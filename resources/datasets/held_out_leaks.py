@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from halving import Dataset
 from halving.data.shards import shards_of
-from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of
-from resources.datasets.lone_predictor import MOST_COLUMNS
+from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, scalar_features
+from resources.datasets.lone_predictor import reason_without_any
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
 from resources.datasets.shown_rows import Row, look_up
@@ -67,8 +67,7 @@ def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str) -> 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
     scores, rows = lone_predictors_of(dataset, source, accepted) or ([], [])
     if not scores:
-        some = f" of the first {MOST_COLUMNS} (the others were not tried)" if len(dataset.manifest["schema"]) > MOST_COLUMNS else ""
-        reason = f"no single column{some} predicts the target"
+        reason = reason_without_any(len(scalar_features(dataset, source)))
         return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
     reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
     return DataCheck("lone_predictor", False, reason, True, rows)
@@ -107,4 +106,4 @@ def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list
     def has_one(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         return np.isin(_feature_hashes(rows, features), wanted)
 
-    return [row for split in sorted(dataset.splits) for row in look_up(dataset, has_one, [split])]
+    return [row for split in sorted(dataset.splits) for row in look_up(dataset, has_one, splits=[split])]

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from halving.errors import ExtraMissing, InvalidInput
 from halving.store.faults import store_faults
@@ -79,9 +80,11 @@ def open_iceberg(source: Source, field: str) -> tuple[list[Part], dict[str, Any]
             f"{field}.snapshot = {source.snapshot} is not accepted: {source.iceberg} has the snapshots {known} (newest last)"
         )
     scan = table.scan(snapshot_id=source.snapshot)
-    entries = table.inspect.entries(source.snapshot).to_pylist()
-    committed = {entry["data_file"]["file_path"]: entry["sequence_number"] or 0 for entry in entries}  # rows that were appended come last
-    tasks = sorted(scan.plan_files(), key=lambda task: (committed.get(task.file.file_path, 0), task.file.file_path))
+    entries = table.inspect.entries(source.snapshot)
+    paths = pc.struct_field(entries["data_file"], "file_path").to_pylist()  # what else is there of each file is much more
+    committed = dict(zip(paths, entries["sequence_number"].to_pylist(), strict=True))
+    # Rows that were appended come last.
+    tasks = sorted(scan.plan_files(), key=lambda task: (committed.get(task.file.file_path) or 0, task.file.file_path))
 
     def reader(task: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
         def read() -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,12 @@ _LEAST_ROWS = 40
 MOST_COLUMNS = 500
 
 
+def reason_without_any(columns: int) -> str:
+    """Why a check passes that has found no such column among so many."""
+    tried = f" of the first {MOST_COLUMNS} (the others were not tried)" if columns > MOST_COLUMNS else ""
+    return f"no single column{tried} predicts the target"
+
+
 def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Sequence[str]) -> dict[str, float]:
     """The columns from whose value alone a small decision tree gets the target, with its score.
 

@@ -9,7 +9,7 @@ import numpy as np
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes
+from resources.datasets.shard_writing import KINDS, read_hashes
 from resources.datasets.shown_rows import SHOWN
 from resources.datasets.staging import staging_folder
 
@@ -34,8 +34,8 @@ class Repeats:
     some_across: Words
 
 
-def find_repeats(dataset: Dataset, kind: int) -> Repeats:
-    """Find the hashes that repeat, of one kind: 0 is the row's, 1 its group's."""
+def find_repeats(dataset: Dataset, kind: str) -> Repeats:
+    """Find the hashes that repeat, of one of the kinds that are kept of each row."""
     splits = sorted(dataset.splits)
     parts = -(-dataset.manifest["rows"] // _AT_ONCE)
     if parts <= 1:
@@ -47,9 +47,9 @@ def find_repeats(dataset: Dataset, kind: int) -> Repeats:
         return _sum(_repeats_of([_dealt(folder, split, part) for split in splits]) for part in range(parts))
 
 
-def _hashes(dataset: Dataset, split: str, kind: int) -> Iterator[Words]:
+def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
-        yield np.ascontiguousarray(read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind])
+        yield np.ascontiguousarray(read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, KINDS.index(kind)])
 
 
 def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:

@@ -27,6 +27,8 @@ _STATISTICS = b"halving.statistics"
 ROW, GROUP = "row_hash", "group_hash"
 """What is kept of each row beside its shard: the hash of its content, without the column that says its split; and that of its group, where
 the spec has one."""
+KINDS = (ROW, GROUP)
+"""The kinds of hashes, in the order of their columns."""
 _HASH_BATCH = 1 << 20  # rows
 
 Rows = Spool | JoinedSpools
@@ -104,7 +106,7 @@ class ShardWriter:
         return _Made(shard, statistics, is_new=not there)
 
     def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
-        names = [ROW, GROUP][: hashes.shape[1]]
+        names = KINDS[: hashes.shape[1]]
         schema = pa.schema([(name, pa.uint64()) for name in names], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
         columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -113,7 +115,10 @@ class ShardWriter:
 
 
 def read_hashes(store: Store, shard: Shard, rules: str) -> tuple[Words, Statistics]:
-    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics. The kinds are :data:`ROW` and perhaps `GROUP`."""
+    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics.
+
+    The kinds are those of :data:`KINDS`; :data:`GROUP` is there only where the spec has one.
+    """
     with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         hashes: Words = np.stack([column.to_numpy() for column in reader.read_all().columns], axis=1)
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])

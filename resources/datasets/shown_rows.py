@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes, read_statistics, rows_of
+from resources.datasets.shard_writing import KINDS, read_hashes, read_statistics, rows_of
+from resources.datasets.statistics import Statistics
 
 SHOWN = 5
 """How many rows there are to look at."""
@@ -22,34 +23,46 @@ _LONGEST = 80  # characters of a value that is shown
 Row = dict[str, str]
 
 
-def look_up(dataset: Dataset, is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]], splits: list[str] | None = None) -> list[Row]:
-    """The first rows of which something is true, as a check shows them."""
-    found: list[Row] = []
+def look_up(
+    dataset: Dataset,
+    is_wrong: Callable[[pa.RecordBatch], NDArray[np.bool_]],
+    may_have: Callable[[Statistics], bool] | None = None,
+    splits: list[str] | None = None,
+) -> list[Row]:
+    """The first rows of which something is true, as a check shows them.
+
+    Args:
+        may_have: whether a shard may have such a row, by its statistics; others are not read (default: all may).
+        splits: where they are looked for (default: all).
+    """
+    shown: list[Row] = []
     for split in splits or sorted(dataset.splits):
         for shard in shards_of(dataset.manifest, split):
+            if may_have is not None and not may_have(read_statistics(dataset.store, shard, dataset.manifest["hashes"])):
+                continue
             for rows in rows_of(dataset.store, shard):
-                places = np.flatnonzero(is_wrong(rows))[: SHOWN - len(found)]
-                found += [shown_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
-                if len(found) == SHOWN:
-                    return found
-    return found
+                places = np.flatnonzero(is_wrong(rows))[: SHOWN - len(shown)]
+                shown += [shown_row(split, row) for row in rows.take(pa.array(places)).to_pylist()]
+                if len(shown) == SHOWN:
+                    return shown
+    return shown
 
 
-def rows_with_hashes(dataset: Dataset, kind: int, wanted: Words) -> list[Row]:
-    """Some rows that have one of these hashes, those of the same hash together."""
-    found: list[tuple[int, Row]] = []
+def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
+    """Some rows that have one of these hashes of a kind, those of the same hash together."""
+    rows_of_hashes: list[tuple[int, Row]] = []
     for split in sorted(dataset.splits):
         left = SHOWN
         for shard in shards_of(dataset.manifest, split):
-            hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, kind]
+            hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, KINDS.index(kind)]
             places = np.flatnonzero(np.isin(hashes, wanted))[:left]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()
-                found += [(value, shown_row(split, row)) for value, row in zip(hashes[places].tolist(), rows, strict=True)]
+                rows_of_hashes += [(value, shown_row(split, row)) for value, row in zip(hashes[places].tolist(), rows, strict=True)]
                 left -= len(places)
             if not left:
                 break
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])][: 2 * SHOWN]
+    return [row for _, row in sorted(rows_of_hashes, key=lambda pair: pair[0])][: 2 * SHOWN]
 
 
 def rows_of_classes(dataset: Dataset, target: str, wanted: Mapping[str, set[str]]) -> list[Row]:
@@ -86,8 +99,9 @@ def sampled_rows(dataset: Dataset, columns: list[str], most: int = 20_000) -> li
 
 
 def shown_row(split: str, row: Mapping[str, Any]) -> Row:
-    """A row as people are shown it, with its split."""
-    return {"split": split, **{name: str(value)[:_LONGEST] for name, value in row.items()}}
+    """A row as people are shown it, with its split first; a column that is called so, too, is shown as ``column split``."""
+    values = {f"column {name}" if name == "split" else name: str(value)[:_LONGEST] for name, value in row.items()}
+    return {"split": split, **values}
 
 
 def any_of(masks: Any) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ disk until it is done.
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,16 @@ from resources.datasets.code_of_source import code_texts, digest_of_code, versio
 from resources.datasets.cutting import Cut, Cutter
 from resources.datasets.dvc_tracking import track
 from resources.datasets.file_sources import Part
-from resources.datasets.former import PARTS, Former, FormerKey, find_former, find_former_key, newest_digest
+from resources.datasets.former import (
+    PARTS,
+    Former,
+    FormerKey,
+    content_of_parts,
+    digests_of_parts,
+    find_former,
+    find_former_key,
+    newest_digest,
+)
 from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
@@ -64,17 +73,19 @@ def take_snapshot(
     transform = digest_of_code(source)
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
-    former_key = find_former_key(store, catalog, source.name)
     rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source) as opened:
+        digests = digests_of_parts(opened.parts)
         trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former)
-        added = former.added(opened.parts) if former is not None and trusted else None
+        added = former.added(digests) if former is not None and trusted else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
+        former_key = find_former_key(store, catalog, recipe)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
             cutter = Cutter(store, folder, source.target, rules, source.shard_bytes)
             if former is not None and added is not None:
-                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, added)
+                new_parts = (opened.parts[number] for number in added)
+                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, new_parts)
                 opened.check_unchanged()
                 cut = cutter.append(spools, former)
             else:
@@ -89,13 +100,13 @@ def take_snapshot(
         "lineage": {
             "source": opened.facts,
             "code": code,
-            "packages": versions_of_packages(),
+            "packages": versions_of_packages(source),
             "before": newest,
             "made_by": made_by or {},
             "made_at": now(),
         },
     }
-    _publish(store, manifest, opened)
+    _publish(store, manifest, opened.parts if digests is not None else None)
     return _finish(store, catalog, manifest, source, transform)
 
 
@@ -172,7 +183,7 @@ def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapsho
 
 
 def _spool(
-    folder: Path, source: DatasetSource, opened: OpenedSource, schema: pa.Schema | None, former_key: FormerKey | None, parts: Sequence[Part]
+    folder: Path, source: DatasetSource, opened: OpenedSource, schema: pa.Schema | None, former_key: FormerKey | None, parts: Iterable[Part]
 ) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
     """Read the parts and deal their rows.
 
@@ -273,14 +284,17 @@ def _digest(manifest: dict[str, Any]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _publish(store: Store, manifest: dict[str, Any], opened: OpenedSource) -> None:
-    """The manifest appears last, and with it the snapshot."""
+def _publish(store: Store, manifest: dict[str, Any], parts: Iterable[Part] | None) -> None:
+    """The manifest appears last, and with it the snapshot.
+
+    Args:
+        parts: of the source, where all have identities.
+    """
     folder = snapshot_folder(manifest["name"], manifest["digest"])
-    identities = [part.identity for part in opened.parts]
     # The same content from elsewhere, or at another time: the first account of it stays.
-    if None not in identities:
+    if parts is not None:
         with contextlib.suppress(AlreadyExists):
-            store.create(f"{folder}/{PARTS}", json.dumps(sorted(map(str, identities)), indent=0).encode(), sole=True)
+            store.create(f"{folder}/{PARTS}", content_of_parts(parts), sole=True)
     with contextlib.suppress(AlreadyExists):
         store.create(f"{folder}/manifest.json", json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(), sole=True)
 

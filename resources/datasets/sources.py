@@ -151,7 +151,7 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
         if not rows.num_rows:
             continue
         if pending and not rows.schema.equals(pending[0].schema):
-            yield pa.concat_batches(pending)
+            yield _together(pending)
             pending, size = [], 0
         step = max(1, rows.num_rows * BATCH_BYTES // max(1, rows.nbytes)) if rows.nbytes > most else rows.num_rows
         for begin in range(0, rows.num_rows, step):
@@ -159,7 +159,11 @@ def slices(batches: Iterable[pa.RecordBatch], most: int = 2 * BATCH_BYTES) -> It
             pending.append(part)
             size += part.nbytes
             if size >= BATCH_BYTES or len(pending) >= _MAX_PENDING:
-                yield pa.concat_batches(pending)
+                yield _together(pending)
                 pending, size = [], 0
     if pending:
-        yield pa.concat_batches(pending)
+        yield _together(pending)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which copies also a single one

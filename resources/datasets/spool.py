@@ -12,6 +12,8 @@ import pyarrow as pa
 from resources.datasets.canonical import BATCH_BYTES, row_bytes
 from resources.datasets.row_hashes import Words
 
+_LEAST = BATCH_BYTES // 2  # bytes that are written at once: most of a batch's rows are often of one split
+
 
 class Spool:
     """Append rows, then read them from any row on. It holds one batch in memory.
@@ -40,7 +42,7 @@ class Spool:
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         self._hashes.write(hashes.tobytes())
-        if self._pending_bytes >= BATCH_BYTES:
+        if self._pending_bytes >= _LEAST:
             self._write()
 
     def complete(self) -> None:
@@ -97,7 +99,8 @@ class Spool:
     def _write(self) -> None:
         if not self._pending:
             return
-        rows = pa.concat_batches(self._pending)
+        # Arrow copies also a single one.
+        rows = self._pending[0] if len(self._pending) == 1 else pa.concat_batches(self._pending)
         self._pending, self._pending_bytes = [], 0
         self._writer.write_batch(rows)
         self._counts.append(rows.num_rows)

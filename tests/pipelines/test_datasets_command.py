@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -61,6 +62,21 @@ def test_snapshots_are_listed_and_shown_with_what_they_hold(command: Command, sn
     manifest = json.loads(command("show", snapshot.digest, "--json")[1])
     assert manifest["splits"] == snapshot.splits
     assert manifest["deviation"] == {"rows": 0.0, "bytes": 0.0}
+
+
+def test_the_deviation_of_shards_from_their_splits_mean_is_shown(
+    command: Command, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each split has several shards, of rows of 100 to 1,000 bytes."""
+    lengths = np.random.default_rng(0).integers(100, 1_000, 40_000)
+    table = pa.table({"x": ["x" * length for length in lengths], "label": lengths % 2})
+    monkeypatch.setattr("tests.trainables.data", lambda: table)
+    snapshot = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate({**_SPEC, "shard_mib": 1}))
+    manifest = json.loads(command("show", snapshot.digest, "--json")[1])
+    assert min(len(shards) for shards in manifest["shards"].values()) >= 2
+    deviation = manifest["deviation"]
+    assert 0 < deviation["bytes"] < deviation["rows"] <= 0.05
+    assert f"{deviation['rows']:.1%} in rows, {deviation['bytes']:.1%} in bytes" in command("show", snapshot.digest)[1]
 
 
 def test_a_diff_names_what_changed(command: Command, snapshot: Snapshot, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

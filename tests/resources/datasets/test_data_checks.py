@@ -11,7 +11,7 @@ import pytest
 from halving import Dataset, Store
 from halving.data.shards import Shard
 from resources.backend import Backend
-from resources.datasets import repeated_hashes, shard_writing, shown_rows
+from resources.datasets import lone_predictor, repeated_hashes, shard_writing, shown_rows
 from resources.datasets.data_checks import CHECKS, DataCheck, check_data
 from resources.datasets.snapshots import manifest_before, take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
@@ -127,6 +127,11 @@ def test_a_feature_that_was_made_of_classes_with_few_rows_is_found(checked: Chec
     assert outcome.reason.startswith("predict the target by themselves, on rows that they were not fitted to: made (balanced accuracy 1.0")
 
 
+def test_columns_that_were_not_tried_as_predictors_are_named(checked: Checked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lone_predictor, "MOST_COLUMNS", 2)
+    assert checked(visits())["lone_predictor"].reason == "no single column of the first 2 (the others were not tried) predicts the target"
+
+
 @pytest.mark.parametrize("folds", [None, 3])
 def test_of_a_column_that_predicts_the_target_rows_of_all_classes_are_shown_with_both_values(checked: Checked, folds: int | None) -> None:
     table = visits(label=["rare" if number % 30 == 0 else "usual" for number in range(300)])
@@ -208,6 +213,34 @@ def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checke
     assert [row["id"] for row in found["nulls"].rows] == ["6", "8"]
     assert found["ranges"].blocking
     assert found["nulls"].blocking
+
+
+def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_are_read(
+    checked: Checked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ages: list[int | None] = [*visits()["age"].to_pylist()]
+    days = [*visits()["day"].to_pylist()]
+    ages[170], ages[171], days[172] = None, 130, datetime(2027, 1, 1)
+    table = visits(age=ages, day=days).append_column("text", pa.array([f"{number:06d}" * 5_000 for number in range(300)]))
+    shards: list[Shard] = []
+
+    def rows_of(store: Store, shard: Shard) -> list[pa.RecordBatch]:
+        shards.append(shard)
+        return shard_writing.rows_of(store, shard)
+
+    monkeypatch.setattr(shown_rows, "rows_of", rows_of)
+    others = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "small_classes"), "off")
+    checks = {"ranges": {"age": {"max": 100}}, "nulls": {"age": 0}, "time_column": "day", **others}
+    outcomes = checked(table, shard_mib=1, checks=checks)
+    assert [[row["id"] for row in outcomes[name].rows] for name in ("nulls", "ranges", "time_order")] == [["170"], ["171"], ["172"]]
+    (shard,) = set(shards)
+    assert shard.rows < 60, "a part of the 180 rows of train"
+
+
+def test_a_column_that_is_called_split_is_shown_beside_the_split(checked: Checked) -> None:
+    table = visits(split=[f"half {number % 2}" for number in range(300)], age=[-3] * 300)
+    (row, *_) = checked(table, checks={"ranges": {"age": {"min": 0}}})["ranges"].rows
+    assert (row["split"], row["column split"]) == ("test", "half 0")
 
 
 @pytest.mark.parametrize("name", CHECKS)

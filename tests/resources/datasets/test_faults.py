@@ -14,11 +14,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from halving import Dataset, NotFound, Store, StoreError
-from halving.data.shards import shards_of
+from halving.data.shards import checked_shard, shards_of
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from resources.backend import Backend
 from resources.datasets import shard_copies
@@ -27,6 +28,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.datasets.staging import staging_folder
 from resources.sweep_spec.dataset import DatasetSource
 from tests.resources.datasets.test_snapshots import images
+from tests.s3 import S3
 
 _SPEC = {"name": "points", "source": "tests.resources.datasets.test_faults:rows", "target": "label", "shard_mib": 1}
 # For each function and number a process that takes the snapshot, and kills itself at that call of the function. They are forked from one
@@ -41,7 +43,8 @@ from resources.sweep_spec.dataset import DatasetSource
 
 owners = {"write": (Catalog, "write"), "known_snapshot": (snapshots, "known_snapshot"),
     "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
-    "create": (Store, "create"), "track": (snapshots, "track"), "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
+    "create": (Store, "create"), "replace": (Store, "replace"), "track": (snapshots, "track"),
+    "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
 
 def take(root, function, left, spec):
     owner, name = owners[function]
@@ -55,7 +58,7 @@ def take(root, function, left, spec):
         return original(*arguments, **named)
 
     setattr(owner, name, killed)
-    backend = Backend(root=root)
+    backend = Backend(**root)
     snapshots.take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec))
 
 for root, function, call, spec in json.loads(sys.argv[1]):
@@ -78,8 +81,8 @@ def take(backend: Backend) -> Dataset:
     return Dataset(backend.store, snapshot.name, snapshot.digest)
 
 
-def kill_in_processes(kills: list[tuple[str, str, int, dict[str, Any]]]) -> None:
-    """Take a snapshot in a process for each store, function, call of it at which the process kills itself, and spec."""
+def kill_in_processes(kills: list[tuple[dict[str, str], str, int, dict[str, Any]]]) -> None:
+    """Take a snapshot in a process for each backend, function, call of it at which the process kills itself, and spec."""
     done = subprocess.run([sys.executable, "-c", _KILLED, json.dumps(kills)], capture_output=True, text=True)
     assert done.stdout.split() == [str(-signal.SIGKILL)] * len(kills), done.stderr
 
@@ -90,7 +93,7 @@ def test_a_snapshot_that_is_killed_anywhere_is_taken_whole_by_the_next(tmp_path:
     for root in roots:
         root.mkdir()
         shutil.copy(catalog_file, root / "catalog.db")
-    kill_in_processes([(str(root), *killed_at, _SPEC) for root, killed_at in roots.items()])
+    kill_in_processes([({"root": str(root)}, *killed_at, _SPEC) for root, killed_at in roots.items()])
     elsewhere = take(Backend(root=str(tmp_path / "other")))
     for root in roots:
         backend = Backend(root=str(root))
@@ -123,7 +126,7 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: P
         pq.write_table(images(700), root / "raw" / "0.parquet")
         appended(root)
         pq.write_table(images(3_000, 700), root / "raw" / "1.parquet")
-    kill_in_processes([(str(root), *killed_at, spec(root)) for root, killed_at in roots.items()])
+    kill_in_processes([({"root": str(root)}, *killed_at, spec(root)) for root, killed_at in roots.items()])
     elsewhere = appended(tmp_path / "other")
     for root, (function, _) in roots.items():
         backend = Backend(root=str(root))
@@ -133,6 +136,43 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: P
         assert dataset.read().sort_by("id").equals(images(3_700))
         assert len(list_snapshots(backend.catalog)) == 2
         assert {path.name for path in (root / "shards").iterdir()} == {"sha256"}, "what was being made is gone"
+
+
+@pytest.mark.slow
+def test_a_snapshot_that_is_killed_anywhere_on_s3_is_taken_whole_by_the_next(
+    tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    calls = [("append", 5), ("complete", 2), ("take_over", 1), ("take_over", 6), ("create", 1), ("write", 1)]
+    backends = [
+        {"root": s3.root(f"{function}-{call}"), "catalog_url": f"sqlite:///{tmp_path}/{function}-{call}.db"} for function, call in calls
+    ]
+    for backend in backends:
+        Backend(**backend).catalog.close()
+    kill_in_processes([(backend, *killed_at, _SPEC) for backend, killed_at in zip(backends, calls, strict=True)])
+    elsewhere = take(Backend(root=str(tmp_path / "other")))
+    for backend in backends:
+        assert list_snapshots(Backend(**backend).catalog) == []
+        dataset = take(Backend(**backend))
+        assert dataset.digest == elsewhere.digest
+        assert dataset.read().sort_by("id").equals(images(6_000))
+    assert list(tmp_path.glob("halving-snapshots-*/*")) == [], "what was being made is gone"
+
+
+@pytest.mark.slow
+def test_a_snapshot_that_is_killed_while_shards_are_copied_to_the_remote_is_copied_whole_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Store(tmp_path / "remote")
+    monkeypatch.setenv("HALVING_DVC_REMOTE", remote.root)
+    root = {"root": str(tmp_path / "store")}
+    kill_in_processes([(root, "replace", 3, _SPEC)])
+    assert 0 < len(list(remote.files("shards"))) < 6
+    dataset = take(Backend(**root))
+    copied = [checked_shard(remote, shard) for split in sorted(dataset.splits) for shard in dataset.shards(split)]
+    assert pa.concat_tables(copied).sort_by("id").equals(images(6_000))
 
 
 def test_a_snapshot_is_taken_grown_verified_and_mended_in_any_store(any_store: Store, backend: Backend, tmp_path: Path) -> None:

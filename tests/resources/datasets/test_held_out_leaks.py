@@ -9,7 +9,7 @@ import pytest
 
 from halving import Dataset
 from resources.backend import Backend
-from resources.datasets import held_out_leaks
+from resources.datasets import held_out_leaks, lone_predictor
 from resources.datasets.data_checks import DataCheck
 from resources.datasets.held_out_leaks import leaks_of
 from resources.datasets.snapshots import take_snapshot
@@ -69,7 +69,7 @@ def test_batches_are_looked_up_in_hashes_that_were_sorted_once() -> None:
 
 
 def test_columns_that_were_not_tried_as_predictors_are_named(leaks: Leaks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out_leaks, "MOST_COLUMNS", 2)
+    monkeypatch.setattr(lone_predictor, "MOST_COLUMNS", 2)
     assert "of the first 2 (the others were not tried) predicts" in leaks(visits())["lone_predictor"].reason
 
 

@@ -77,6 +77,17 @@ def write_folder(folder: Path) -> dict[str, Any]:
     return {"folder": str(folder)}
 
 
+def write_many_files(folder: Path) -> dict[str, Any]:
+    """A million files of one folder, as a large set of pictures may have, by links to 20 of them: a file may have 65,000 on ext4."""
+    (folder / "pictures").mkdir()
+    for first in range(0, 1_000_000, 50_000):
+        content = folder / "pictures" / f"{first:07}.jpg"
+        content.write_bytes(os.urandom(10))
+        for number in range(first + 1, first + 50_000):
+            os.link(content, folder / "pictures" / f"{number:07}.jpg")
+    return {"folder": str(folder)}
+
+
 def write_delta(folder: Path) -> dict[str, Any]:
     import deltalake
 
@@ -114,9 +125,9 @@ def measure(kind: str, folder: Path) -> None:
     from resources.datasets.snapshots import take_snapshot
     from resources.sweep_spec.dataset import DatasetSource
 
-    given = json.loads(folder.joinpath("source.json").read_text())
+    described = json.loads(folder.joinpath("source.json").read_text())
     target = {"tar": "cls"}.get(kind, "label")
-    source = DatasetSource.model_validate({"name": "rows", "source": given, "target": target})
+    source = DatasetSource.model_validate({"name": "rows", "source": described, "target": target})
     backend = Backend(root=str(folder / "store"))
     snapshot = take_snapshot(backend.store, backend.catalog, source)
     taken = highest_memory()
@@ -139,6 +150,7 @@ _WRITERS: dict[str, Callable[[Path], Any]] = {
     "json": write_json,
     "tar": write_tar,
     "folder": write_folder,
+    "many files": write_many_files,
     "delta": write_delta,
     "iceberg": write_iceberg,
     "function": name_function,

@@ -44,8 +44,8 @@ def ids(tmp_path: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Ca
             monkeypatch.delitem(sys.modules, name)  # as in a new process
         importlib.invalidate_caches()
         monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one second are not told apart by their times
-        given = {"name": "points", "target": "label", "source": {"files": f"{tmp_path}/*.parquet"}}
-        source = DatasetSource.model_validate({**given, "transform": f"of_lengths.lengths:{transform}"})
+        recipe = {"name": "points", "target": "label", "source": {"files": f"{tmp_path}/*.parquet"}}
+        source = DatasetSource.model_validate({**recipe, "transform": f"of_lengths.lengths:{transform}"})
         digest = take_snapshot(backend.store, backend.catalog, source).digest
         return sorted(Dataset(backend.store, "points", digest).read()["id"].to_pylist())
 

@@ -18,6 +18,7 @@ import pytest
 from pyarrow import csv, dataset, fs
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.errors import StoreUnavailable
 from resources.backend import Backend
 from resources.datasets import lake_sources, query_source, sources
 from resources.datasets.canonical import BATCH_BYTES
@@ -67,17 +68,43 @@ def test_files_of_each_format_are_read_in_the_order_of_their_names(tmp_path: Pat
     assert snapshot.source == f"files {tmp_path}/raw"
 
 
-def test_files_and_folders_on_an_object_store_are_read(any_store: Store, tmp_path: Path) -> None:
+def within(root: str, path: str) -> str:
+    """The address of a path in a store."""
+    base, mark, options = root.partition("?")
+    return f"{base}/{path}{mark}{options}"
+
+
+@pytest.mark.parametrize(("form", "ending"), [("parquet", "parquet"), ("csv", "csv"), ("json", "jsonl")])
+def test_files_and_folders_on_an_object_store_are_read(any_store: Store, tmp_path: Path, form: str, ending: str) -> None:
     for number in range(3):
-        write("parquet", tmp_path / "file", numbers(10, first=10 * number))
-        any_store.create(f"raw/{number}.parquet", tmp_path / "file")
-    root = any_store.root.partition("?")
-    address = f"{root[0]}/raw/*.parquet{root[1]}{root[2]}"
-    assert ids({"files": address}) == list(range(30))
-    opened = open_source(spec({"folder": f"{root[0]}/raw{root[1]}{root[2]}"}))
+        write(form, tmp_path / "file", numbers(10, first=10 * number))
+        any_store.create(f"raw/{number}.{ending}", tmp_path / "file")
+    assert ids({"files": within(any_store.root, f"raw/*.{ending}")}) == list(range(30))
+    opened = open_source(spec({"folder": within(any_store.root, "raw")}))
     rows = [row for part in opened.parts for batch in part.read() for row in batch.to_pylist()]
-    assert [row["path"] for row in rows] == ["0.parquet", "1.parquet", "2.parquet"]
+    assert [row["path"] for row in rows] == [f"{number}.{ending}" for number in range(3)]
     assert rows[2]["content"] == (tmp_path / "file").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["files", "folder", "one file"])
+def test_an_object_store_that_is_away_while_a_source_is_listed_is_an_error_that_says_so(s3: S3, backend: Backend, kind: str) -> None:
+    gate = Gate((s3.host, s3.port))
+    name = secrets.token_hex(6)
+    store = Store(s3.root(name))
+    for number in range(3):
+        buffer = io.BytesIO()
+        csv.write_csv(numbers(100, first=100 * number), buffer)
+        store.create(f"raw/{number}.csv", buffer.getvalue())
+    pattern = {"files": "raw/*.csv", "folder": "raw", "one file": "raw/0.csv"}[kind]
+    address = within(store.root.replace(s3.endpoint, gate.endpoint), pattern)
+    source = spec({"folder": address}, target="label") if kind == "folder" else spec({"files": address})
+    gate.shut()
+    with pytest.raises(StoreUnavailable, match=r"^dataset.source.\w+ = 's3://.*' cannot be (listed|read): "):
+        take_snapshot(backend.store, backend.catalog, source)
+    gate.open()
+    if kind != "folder":  # of three files not every split has one
+        assert take_snapshot(backend.store, backend.catalog, source).rows == (100 if kind == "one file" else 300)
 
 
 def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content(tmp_path: Path, backend: Backend) -> None:
@@ -410,19 +437,18 @@ def test_files_of_a_query_that_change_while_they_are_read_are_named(
 def test_a_pattern_that_stays_in_a_folder_looks_into_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write("parquet", tmp_path / "rows.parquet", numbers(5))
     write("parquet", tmp_path / "deep" / "er" / "rows.parquet", numbers(7))
-    listed: list[bool] = []
+    listed: list[str] = []
     original = fs.FileSelector
 
     def selector(base: str, recursive: bool) -> fs.FileSelector:
-        listed.append(recursive)
+        listed.append(base)
         return original(base, recursive=recursive)
 
     monkeypatch.setattr("pyarrow.fs.FileSelector", selector)
     assert len(find_files("files", f"{tmp_path}/*.parquet")) == 1
-    assert listed == [False]
+    assert listed == [str(tmp_path)]
     assert len(find_files("files", f"{tmp_path}/*/*/*.parquet")) == 1
     assert len(find_files("files", f"{tmp_path}/**/*.parquet")) == 2
-    assert listed == [False, True, True]
 
 
 def test_a_query_whose_texts_are_no_files_is_answered(tmp_path: Path, backend: Backend) -> None:

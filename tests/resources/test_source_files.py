@@ -1,0 +1,68 @@
+"""Files that patterns name are listed in little memory, each once, and noticed when they change."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from halving import InvalidInput
+from resources.source_files import SourceFiles, find_files, find_files_of_all, refuse_changes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b.csv", "a.csv", "deep/c.csv", "deep/er/d.csv", "deep.csv", "notes.txt", ".hidden.csv", "é.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    return tmp_path
+
+
+def names(files: SourceFiles, folder: Path) -> list[str]:
+    return [os.path.relpath(file.path, folder) for file in files]
+
+
+def test_files_are_sorted_by_path_and_read_like_a_list(folder: Path) -> None:
+    files = find_files("files", f"{folder}/**/*.csv")
+    assert names(files, folder) == ["a.csv", "b.csv", "deep.csv", "deep/c.csv", "deep/er/d.csv", "é.csv"]
+    assert [file.path for file in files] == [files[number].path for number in range(len(files))]
+    assert files[-1] == list(files)[-1]
+    assert files[1:3] == list(files)[1:3]
+    with pytest.raises(IndexError):
+        files[len(files)]
+    (file,) = find_files("files", f"{folder}/a.csv")
+    status = (folder / "a.csv").stat()
+    assert file.identity == f"{folder}/a.csv {status.st_size} {status.st_mtime_ns}"
+
+
+def test_a_file_that_two_patterns_name_is_there_once_where_the_first_has_it(folder: Path) -> None:
+    files = find_files_of_all("files", [f"{folder}/deep/*.csv", f"{folder}/*.csv", f"{folder}/**/*.csv"])
+    assert names(files, folder) == ["deep/c.csv", "a.csv", "b.csv", "deep.csv", "é.csv", "deep/er/d.csv"]
+    assert [files[number].shown for number in range(6)] == [file.shown for file in files]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda folder: (folder / "deep" / "c.csv").write_text("longer than it was"), r"\['.*/deep/c.csv'\] changed"),
+        (lambda folder: os.utime(folder / "a.csv", ns=(1, 1)), r"\['.*/a.csv'\] changed"),
+        (lambda folder: (folder / "b.csv").unlink(), r"\['.*/b.csv'\] changed"),
+        (lambda folder: (folder / "b.csv").rename(folder / "c.csv"), r"\['.*/b.csv'\] changed"),
+        (lambda folder: (folder / "new.csv").touch(), "1 files were added"),
+    ],
+    ids=["written", "touched", "deleted", "renamed", "added"],
+)
+def test_a_change_is_named(folder: Path, change: Callable[[Path], object], says: str) -> None:
+    patterns = [f"{folder}/*.csv", f"{folder}/deep"]
+    check = refuse_changes("files", find_files_of_all("files", patterns), lambda: find_files_of_all("files", patterns))
+    check()
+    change(folder)
+    with pytest.raises(InvalidInput, match=rf"^files is not accepted: {says} while it was read"):
+        check()
+
+
+def test_a_name_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/deep/caf\xe9.csv")).touch()
+    with pytest.raises(InvalidInput, match=r"^files = '.*' is not accepted: the name b'caf\\xe9.csv' is not UTF-8; rename it$"):
+        find_files("files", f"{tmp_path}/**/*.csv")
