@@ -69,7 +69,7 @@ def _measure_busy(part: Part, setting: Setting, where: dict[str, Any]) -> None:
     header = ["training", "seconds", *shares, "checkpoints", "MB", "stall, ms", "the last, s"]
     table = Table(header, [], "How busy the GPU is kept", _BUSY.strip())
     seconds = setting.choose(3, 60)
-    for name, least in (("transformer", 90.0), ("convolutions", 95.0)):
+    for name, least in (("transformer", 95.0), ("convolutions", 95.0)):
         folder = str(setting.work / f"busy-{name}")
         result = in_child("benchmarks.gpu_loops:train", folder=folder, name=name, seconds=seconds, **where)
         percents = [_percent(result[share]) for share in ("busy", "kernels", "data_wait", "saves")]

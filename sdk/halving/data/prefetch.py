@@ -50,15 +50,16 @@ class Background(Protocol):
 
 
 def end_before_exit(background: Background) -> None:
-    """Have threads ended before the interpreter takes apart what they use. (Reading S3 while Arrow takes it apart is a crash.)"""
+    """End this thread at the interpreter's exit, before Arrow closes S3: a thread that reads S3 then crashes the process."""
     _LIVE.add(background)
     end_first()
 
 
 def end_first() -> None:
-    """Have such threads ended before what is imported, or connected, by now.
+    """Make the end of all such threads the first thing that happens at the interpreter's exit.
 
-    Handlers are called in reverse order: this one moves behind those of all that.
+    Python calls exit handlers in reverse order of their registration, so the handler is registered again, behind those of all modules
+    that were imported since.
     """
     atexit.unregister(_end_all)
     atexit.register(_end_all)

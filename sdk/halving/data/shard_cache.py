@@ -22,7 +22,7 @@ import numpy as np
 from halving.data.locks import lockable, try_lock
 from halving.data.shards import Shard, damaged
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
-from halving.store.retry import warn
+from halving.store.retry import warn_once
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 FOLDER_VARIABLE, BYTES_VARIABLE = "HALVING_CACHE", "HALVING_CACHE_BYTES"
 _PAUSE = 0.02  # seconds between looks at a shard that another process is fetching
 _TRIES = 5  # another process may delete a shard before it is opened
-_WARNED: set[Path] = set()  # folders of which the user knows already
 
 
 def cache_folder() -> Path:
@@ -72,16 +71,16 @@ class ShardCache:
     ) -> None:
         self._store, self._fetching, self._gave_up = store, fetching, gave_up
         self._folder = folder or cache_folder() / "shards"
-        self._given = _bytes_given() if limit is None else limit
+        self._limit = _limit_of_environment() if limit is None else limit
 
     @property
     def limit(self) -> int:
         """Bytes that it may have."""
-        if self._given is not None:
-            return self._given
+        if self._limit is not None:
+            return self._limit
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            return (shutil.disk_usage(self._folder).free + sum(found.st_size for _, found in self._files())) // 2
+            return (shutil.disk_usage(self._folder).free + sum(facts.st_size for _, facts in self._files())) // 2
         return 0
 
     def open(self, shard: Shard) -> "Bytes":
@@ -96,17 +95,17 @@ class ShardCache:
         """
         try:
             for _ in range(_TRIES):
-                if (found := self.opened(shard)) is not None:
-                    return found
+                content = self.opened(shard)
+                if content is not None:
+                    return content
                 self.fetch(shard)
             raise NoRoom("what was written to it is not what is read from it, or is deleted at once")
         except NoRoom as error:
-            if self._folder not in _WARNED:
-                _WARNED.add(self._folder)
-                warn(
-                    f"the cache {self._folder} does not take the shards of {self._store.root}, so they are held in memory: {error}; give "
-                    f"another folder by {FOLDER_VARIABLE}, or more bytes by {BYTES_VARIABLE}"
-                )
+            warn_once(
+                f"{__name__} {self._folder}",
+                f"the cache {self._folder} does not take the shards of {self._store.root}, so they are held in memory: {error}; give "
+                f"another folder by {FOLDER_VARIABLE}, or more bytes by {BYTES_VARIABLE}",
+            )
             return self._in_memory(shard)
 
     def opened(self, shard: Shard) -> "Bytes | None":
@@ -116,10 +115,10 @@ class ShardCache:
             try:
                 while not try_lock(descriptor, fcntl.LOCK_SH):  # it is just being published, or deleted
                     time.sleep(_PAUSE / 10)
-                found = os.fstat(descriptor)
-                if not found.st_nlink:
+                facts = os.fstat(descriptor)
+                if not facts.st_nlink:
                     return None
-                if found.st_size == shard.bytes and (found.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256):
+                if facts.st_size == shard.bytes and (facts.st_mtime_ns == _mark(shard) or _hash(descriptor) == shard.sha256):
                     with contextlib.suppress(OSError):  # another user's, in a folder that is shared
                         os.utime(descriptor, ns=(time.time_ns(), _mark(shard)))
                     # The map has a duplicate of the descriptor, with which the lock lasts as long as the map.
@@ -200,15 +199,15 @@ class ShardCache:
     def _reserve(self, size: int, descriptor: int) -> None:
         """Make room on the disk, and take it."""
         with _only_one(self._folder / ".lock"):
-            files = [(path, found) for path, found in self._files() if found.st_ino != os.fstat(descriptor).st_ino]
-            total = sum(found.st_size for _, found in files)
-            limit = self._given if self._given is not None else (shutil.disk_usage(self._folder).free + total) // 2
+            files = [(path, facts) for path, facts in self._files() if facts.st_ino != os.fstat(descriptor).st_ino]
+            total = sum(facts.st_size for _, facts in files)
+            limit = self._limit if self._limit is not None else (shutil.disk_usage(self._folder).free + total) // 2
             oldest = iter(sorted(files, key=lambda file: file[1].st_atime_ns))
             while total + size > limit or not _takes(descriptor, size):
-                path, found = next(oldest, (None, None))
-                if path is None or found is None:
+                path, facts = next(oldest, (None, None))
+                if path is None or facts is None:
                     raise NoRoom(_why_not(size, total, limit))
-                total -= found.st_size if _delete(path) else 0
+                total -= facts.st_size if _delete(path) else 0
 
     def _files(self) -> "Iterator[tuple[Path, os.stat_result]]":
         with os.scandir(self._folder) as entries:
@@ -218,13 +217,13 @@ class ShardCache:
                         yield Path(entry.path), entry.stat()
 
 
-def _bytes_given() -> int | None:
-    given = os.environ.get(BYTES_VARIABLE)
-    if not given:
+def _limit_of_environment() -> int | None:
+    value = os.environ.get(BYTES_VARIABLE)
+    if not value:
         return None
-    if not given.isascii() or not given.isdigit():
-        raise InvalidInput(f"{BYTES_VARIABLE} = {given!r} is not accepted: give a number of bytes, such as 100000000000")
-    return int(given)
+    if not value.isascii() or not value.isdigit():
+        raise InvalidInput(f"{BYTES_VARIABLE} = {value!r} is not accepted: give a number of bytes, such as 100000000000")
+    return int(value)
 
 
 def _check(store: Store, shard: Shard, size: int, sha256: str) -> None:

@@ -24,7 +24,7 @@ from halving.data.shard_copies import Fetching, fetch_again
 from halving.data.shards import Shard, checked_shard, damaged, missing, select_columns
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.store.faults import store_faults
-from halving.store.retry import warn
+from halving.store.retry import warn_once
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _SETTLED_SECONDS = 2.0  # a file may be written again within one tick of its dis
 _RECORD_BYTES = 4096  # of lines about files of one content; then they begin anew
 _REMEMBERED: dict[str, set[str]] = {}  # the files of each content that this process knows to be whole
 _TURNS = Turns()
-_WARNED: set[Path | None] = set()  # folders of which the user knows already
 
 os.register_at_fork(after_in_child=_TURNS.forget)
 
@@ -115,8 +114,8 @@ class VerifiedShards:
             file = FileIO(self._store.path(shard.name))
         except OSError:  # whoever hashes it says what is wrong
             return None
-        identity, files = _identity(os.fstat(file.fileno())), _REMEMBERED.get(shard.sha256, set())
-        if identity in files:
+        identity = _identity(os.fstat(file.fileno()))
+        if identity in _REMEMBERED.get(shard.sha256, set()):
             return file
         if self._folder is not None:
             with contextlib.suppress(OSError):
@@ -133,14 +132,15 @@ class VerifiedShards:
             except FileNotFoundError:
                 raise NotFound(missing(self._store, shard)) from None
         try:
-            found, now = os.fstat(file.fileno()), time.time()
-            if found.st_size != shard.bytes:
-                raise StoreError(f"{damaged(self._store, shard)}: it has {found.st_size:,} bytes, not {shard.bytes:,}")
+            facts = os.fstat(file.fileno())
+            began = time.time()
+            if facts.st_size != shard.bytes:
+                raise StoreError(f"{damaged(self._store, shard)}: it has {facts.st_size:,} bytes, not {shard.bytes:,}")
             actual = self._hash(file, shard)
             if actual != shard.sha256:
                 raise StoreError(f"{damaged(self._store, shard)}: its content hashes to {actual}")
-            if found.st_ctime < now - _SETTLED_SECONDS:
-                self._remember(shard, _identity(found), record)
+            if facts.st_ctime < began - _SETTLED_SECONDS:
+                self._remember(shard, _identity(facts), record)
         except BaseException:
             file.close()
             raise
@@ -197,12 +197,11 @@ class VerifiedShards:
             raise StoreUnavailable(f"{shard.name} is no longer waited for")
 
     def _warn(self, error: OSError) -> None:
-        if self._folder not in _WARNED:
-            _WARNED.add(self._folder)
-            warn(
-                f"each process hashes the shards of {self._store.root} again, for the cache cannot remember which are whole: {error}; "
-                f"give a folder that can be written by {FOLDER_VARIABLE}"
-            )
+        warn_once(
+            f"{__name__} {self._folder}",
+            f"each process hashes the shards of {self._store.root} again, for the cache cannot remember which are whole: {error}; "
+            f"give a folder that can be written by {FOLDER_VARIABLE}",
+        )
 
 
 def whole_shard(
@@ -232,8 +231,8 @@ def _whole_shard(store: Store, shard: Shard, fetching: Fetching) -> "pa.Table":
     return checked_shard(store, shard)
 
 
-def _identity(found: os.stat_result) -> str:
-    return f"{found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+def _identity(facts: os.stat_result) -> str:
+    return f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}"
 
 
 def _read_soon(file: FileIO) -> None:

@@ -14,6 +14,7 @@ from halving.store.store import Store
 RETRY_SECONDS = 600.0
 """How long the beginning of a run, ``restore`` and a rung wait for an unavailable store."""
 
+_SUBJECTS: set[str] = set()  # of which this process has warned once
 _ANSWER_SECONDS = 2.0  # in which a store has to answer before training counts on it
 _Result = TypeVar("_Result")
 
@@ -142,3 +143,10 @@ def warn(message: str, stacklevel: int = 3) -> None:
         warnings.warn(f"halving: {message}", stacklevel=stacklevel)
     except Warning:
         return
+
+
+def warn_once(subject: str, message: str) -> None:
+    """Warn the first time that this process has something to say of a subject; of the caller's caller, as :func:`warn` does."""
+    if subject not in _SUBJECTS:
+        _SUBJECTS.add(subject)
+        warn(message, stacklevel=4)

@@ -21,6 +21,7 @@ from halving.data.shard_copies import REMOTE, copy_shard
 from halving.data.shards import Shard
 from halving.data.verified_shards import VerifiedShards
 from halving.errors import StoreUnavailable
+from halving.store import retry
 from tests.sdk.conftest import Script
 from tests.sdk.data.sharded import flat, numbered, numbers, sharded
 from tests.waiting import wait_for
@@ -260,7 +261,7 @@ def test_equal_shards_of_two_stores_are_remembered_beside_each_other_and_of_many
 def test_without_a_cache_each_process_hashes_a_shard_once_and_says_so_once(
     dataset: Dataset, tmp_path: Path, hashed: list[Shard], monkeypatch: pytest.MonkeyPatch, lack: str
 ) -> None:
-    monkeypatch.setattr(verified_shards, "_WARNED", set())
+    monkeypatch.setattr(retry, "_SUBJECTS", set())
     if lack == "a home":
         monkeypatch.delenv("HALVING_CACHE")
         monkeypatch.setattr("os.path.expanduser", lambda path: path)
@@ -282,7 +283,7 @@ def test_on_a_disk_without_locks_a_shard_is_hashed_all_the_same_and_no_descripto
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(verified_shards, "_WARNED", set())
+    monkeypatch.setattr(retry, "_SUBJECTS", set())
     monkeypatch.setattr("fcntl.flock", flock)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.warns(UserWarning, match="the cache cannot remember which are whole: .*No locks available"):
