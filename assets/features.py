@@ -1,12 +1,14 @@
 """``feature_view/clicks_v1``: one asset for each view of the project, with a partition for each day; and ``online_features``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import TYPE_CHECKING
 
 import dagster as dg
 from pydantic import Field
 
 from assets.events import Materialized, expected_failures
+from halving import Store
 from halving.errors import InvalidInput, NotFound
 from resources.backend import Backend
 from resources.features.registered_views import check_registered, register
@@ -14,7 +16,12 @@ from resources.features.view import FeatureView
 from resources.features.wanted import online_address, project_views
 from resources.sweep_spec.base import listed
 
+if TYPE_CHECKING:
+    from resources.features.materialize import Materialized as MaterializedDay
+    from resources.features.online import Pushed
+
 GROUP = "features"
+ONLINE = "online_features"
 _FIRST_DAY = date(2024, 1, 1)
 _RETRIES = dg.RetryPolicy(max_retries=5, delay=10, backoff=dg.Backoff.EXPONENTIAL)  # while the store or the database is unavailable
 
@@ -69,27 +76,33 @@ def feature_view(view: FeatureView) -> dg.AssetsDefinition:
             check_registered(backend.catalog, view, config.accept_same_values)
             done = materialize_day(backend.store, view, date.fromisoformat(context.partition_key), late=config.late)
             register(backend.catalog, view, config.accept_same_values)
-        made, change = done.partition, "new" if done.new else "unchanged"
-        context.log.info(f"{view.key} of {made.day}: {made.rows} rows, {change}")
-        shown = {
-            "dagster/row_count": made.rows,
-            "bytes": made.bytes,
-            "digest": f"sha256:{made.sha256}",
-            "change": change,
-            "generation": made.generation,
-            "file": backend.store.address(made.name),
-        }
-        asset = asset_key(view.key).to_user_string()
-        return Materialized(asset, partition=context.partition_key, version=f"sha256:{made.sha256}", metadata=shown).result()
+        made = materialized_day(backend.store, done)
+        context.log.info(f"{view.key} of {context.partition_key}: {done.partition.rows} rows, {made.metadata['change']}")
+        return made.result()
 
     return of_a_day
+
+
+def materialized_day(store: Store, done: "MaterializedDay") -> Materialized:
+    """A day of a view as Dagster shows it, whoever made it."""
+    day = done.partition
+    shown = {
+        "dagster/row_count": day.rows,
+        "bytes": day.bytes,
+        "digest": f"sha256:{day.sha256}",
+        "change": "new" if done.new else "unchanged",
+        "generation": day.generation,
+        "file": store.address(day.name),
+    }
+    asset = asset_key(day.definition.key).to_user_string()
+    return Materialized(asset, partition=day.day.isoformat(), version=f"sha256:{day.sha256}", metadata=shown)
 
 
 def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
     """The asset of the online store: a run pushes what is newer than what is there, of every view with ``online: true``."""
 
     @dg.asset(
-        name="online_features",
+        name=ONLINE,
         description="The latest known features of each entity, for serving (HALVING_ONLINE).",
         group_name=GROUP,
         deps=[asset_key(view.key) for view in views],
@@ -115,12 +128,21 @@ def online_features(views: Sequence[FeatureView]) -> dg.AssetsDefinition:
                     context.log.error(str(error))
                     refused.append(error)
                 else:
-                    withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
-                    done = f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}"
-                    context.log.info(f"{view.key}: {done}")
-                    shown[view.key] = dg.MetadataValue.text(done)
+                    shown[view.key] = pushed_metadata(pushed)
+                    context.log.info(f"{view.key}: {shown[view.key].value}")
             if refused:
                 raise InvalidInput("; ".join(map(str, refused)))
         return dg.MaterializeResult(metadata=shown)
 
     return latest
+
+
+def pushed_event(pushed: "Mapping[str, Pushed]") -> dg.AssetMaterialization:
+    """The event of a push of views, by ``clicks@1``, that no run of Dagster's has made."""
+    return dg.AssetMaterialization(ONLINE, metadata={view: pushed_metadata(of_view) for view, of_view in pushed.items()})
+
+
+def pushed_metadata(pushed: "Pushed") -> dg.TextMetadataValue:
+    """What a push did, as Dagster shows it."""
+    withdrawn = f", {pushed.withdrawn} withdrawn" if pushed.withdrawn else ""
+    return dg.MetadataValue.text(f"{pushed.entities} entities, {pushed.taken} of them newer{withdrawn}")

@@ -1,7 +1,7 @@
 """``halving features``: list views, materialise days, push what is known online, look features up there, and delete an entity's."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +9,15 @@ from halving.cli.output import NONE, print_pairs, print_table, size
 from halving.cli.parser import add_command, add_group
 from halving.errors import InvalidInput, NotFound
 from pipelines.cli_views import answer, backend_of
+from pipelines.dagster_events import report_events
 
 if TYPE_CHECKING:
+    import dagster as dg
     from rich.console import Console
 
-    from resources.features.materialize import Backfill
+    from halving import Store
+    from resources.features.materialize import Backfill, Materialized
+    from resources.features.online import Pushed
 
 
 def add_features_commands(commands: Any) -> None:
@@ -115,6 +119,7 @@ def run_materialize(arguments: argparse.Namespace) -> int:
         done = _materialize_days(backend.store, view, arguments.first, last, arguments.late)
     if done.days:
         register(backend.catalog, view, arguments.accept_same_values)
+        _report_days(backend.store, done.days.values())
     days: list[dict[str, Any]] = [
         {
             "day": day.isoformat(),
@@ -156,6 +161,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     backend = backend_of(arguments)
     address = online_address(backend.store)
     data: list[dict[str, Any]] = []
+    done: dict[str, Pushed] = {}
     for view in views:
         try:
             check_registered(backend.catalog, view)
@@ -165,7 +171,9 @@ def run_push(arguments: argparse.Namespace) -> int:
                 raise
             data.append({"view": view.key, "error": str(error)})
         else:
+            done[view.key] = pushed
             data.append({"view": view.key, "entities": pushed.entities, "taken": pushed.taken, "withdrawn": pushed.withdrawn})
+    _report_push(backend.store, done)
 
     def show(console: "Console") -> None:
         for of_view in data:
@@ -180,6 +188,28 @@ def run_push(arguments: argparse.Namespace) -> int:
 
     answer(arguments, data, show)
     return 1 if any("error" in of_view for of_view in data) else 0
+
+
+def _report_days(store: "Store", days: "Iterable[Materialized]") -> None:
+    """Have Dagster show the days that a command has made."""
+
+    def make() -> "list[dg.AssetMaterialization]":
+        from assets.features import materialized_day
+
+        return [materialized_day(store, day).event() for day in days]
+
+    report_events(store, make, "the days are made, and could not be shown in Dagster")
+
+
+def _report_push(store: "Store", pushed: "Mapping[str, Pushed]") -> None:
+    """Have Dagster show what a command has pushed."""
+
+    def make() -> "list[dg.AssetMaterialization]":
+        from assets.features import pushed_event
+
+        return [pushed_event(pushed)] if pushed else []
+
+    report_events(store, make, "the features are pushed, which could not be shown in Dagster")
 
 
 def run_get(arguments: argparse.Namespace) -> int:

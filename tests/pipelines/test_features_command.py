@@ -105,6 +105,39 @@ def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(
     assert (status, "changed@1 was refused: " in out, "clicks@1: " in out) == (1, True, True)
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["an instance", "no instance"])
+def test_dagster_shows_what_the_commands_have_made_where_there_is_an_instance(
+    command: Command, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    import dagster as dg
+
+    home = tmp_path / "dagster"
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    if is_there:
+        home.mkdir()
+    command("materialize", "clicks@1", *MARCH)
+    command("push", "--until", "2026-03-03T20:00")
+    assert home.is_dir() == is_there
+    if is_there:
+        with dg.DagsterInstance.from_config(str(home)) as instance:
+            days = instance.get_materialized_partitions(dg.AssetKey(["feature_view", "clicks_v1"]))
+            event = instance.get_latest_materialization_event(dg.AssetKey("online_features"))
+        assert days == {"2026-03-01", "2026-03-02", "2026-03-03"}
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert str(event.asset_materialization.metadata["clicks@1"].value).startswith(f"{clicks.USERS} entities, ")
+
+
+def test_a_dagster_that_cannot_be_written_changes_nothing_else(
+    command: Command, backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "dagster.yaml").write_text("storage: {sqlite: {base_dir: /dev/null/nowhere}}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    status, _, err = command("materialize", "clicks@1", *MARCH)
+    assert (status, len(partitions(backend.store, "clicks", 1))) == (0, 3)
+    assert f"the days are made, and could not be shown in Dagster ({tmp_path}): " in err
+
+
 def test_what_is_pushed_is_looked_up_by_entity(command: Command) -> None:
     command("materialize", "clicks@1", *MARCH)
     assert json.loads(command("push", "--until", "2026-03-03T20:00", "--json")[1])[0]["entities"] == clicks.USERS

@@ -1,0 +1,35 @@
+"""What a command leaves in Dagster of what it did, so that Dagster's pages show it as if a run of Dagster's had done it."""
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from halving import Store
+from pipelines.cli_views import dagster_home
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+
+def report_events(store: Store, make: "Callable[[], Iterable[dg.AssetMaterialization | dg.AssetObservation]]", fault: str) -> None:
+    """Report events to the Dagster instance of a store, if it has one; what goes wrong there is said and changes nothing else.
+
+    Args:
+        make: makes the events; it is called only where there is an instance, for it imports Dagster.
+        fault: what to say where that fails; the reason follows.
+    """
+    home = dagster_home(store)
+    if not home.is_dir():
+        return
+    os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
+    try:
+        import dagster as dg
+
+        events = list(make())
+        if events:
+            with dg.DagsterInstance.from_config(str(home)) as instance:
+                for event in events:
+                    instance.report_runless_asset_event(event)
+    except Exception as error:  # noqa: BLE001  # whatever Dagster's database raises
+        print(f"{fault} ({home}): {error}", file=sys.stderr, flush=True)
