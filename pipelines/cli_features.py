@@ -147,8 +147,8 @@ def run_push(arguments: argparse.Namespace) -> int:
     """Push views online.
 
     JSON: ``[{"view", "entities", "taken", "withdrawn"}]``: how many entities have features, of how many these were newer than what was
-    online, and of how many what was online is in no day any more. Of a view that was refused it is ``{"view", "error"}``; the others are
-    pushed all the same.
+    online, and of how many what was online is in no day any more. Of a view that was refused, or has not been materialised, it is
+    ``{"view", "error"}``; the others are pushed all the same. The status is 1 if one was refused.
     """
     from resources.features.online import push
     from resources.features.registered_views import check_registered
@@ -162,6 +162,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     address = online_address(backend.store)
     data: list[dict[str, Any]] = []
     done: dict[str, Pushed] = {}
+    is_refused = False
     for view in views:
         try:
             check_registered(backend.catalog, view)
@@ -169,6 +170,7 @@ def run_push(arguments: argparse.Namespace) -> int:
         except (InvalidInput, NotFound) as error:
             if len(views) == 1:
                 raise
+            is_refused |= isinstance(error, InvalidInput)
             data.append({"view": view.key, "error": str(error)})
         else:
             done[view.key] = pushed
@@ -178,7 +180,7 @@ def run_push(arguments: argparse.Namespace) -> int:
     def show(console: "Console") -> None:
         for of_view in data:
             if "error" in of_view:
-                console.print(f"{of_view['view']} was refused: {of_view['error']}", style="red", highlight=False, markup=False)
+                console.print(f"{of_view['view']} was not pushed: {of_view['error']}", style="red", highlight=False, markup=False)
                 continue
             line = f"{of_view['view']}: {of_view['entities']:,} entities have features that still count, "
             line += f"{of_view['taken']:,} are newer than before"
@@ -187,7 +189,7 @@ def run_push(arguments: argparse.Namespace) -> int:
             console.print(line, highlight=False)
 
     answer(arguments, data, show)
-    return 1 if any("error" in of_view for of_view in data) else 0
+    return 1 if is_refused else 0
 
 
 def _report_days(store: "Store", days: "Iterable[Materialized]") -> None:

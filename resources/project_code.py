@@ -2,8 +2,8 @@
 
 What the function reaches is read from the text of the project's modules by the names in it, as Python's rules of scope have them; nothing
 is executed. So neither what a process has in memory by now counts, nor where the project lies. What is reached in no such way, as by
-``getattr``, is not looked at. Of what was installed otherwise than from a folder the names count alone: its versions are in the lineage of
-what is made.
+``getattr``, is not looked at. Of what is installed the names count alone, unless pip installed it from a folder: its versions are in the
+lineage of what is made.
 """
 
 import ast

@@ -146,12 +146,16 @@ def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *
         InvalidInput: there is no such folder.
         StoreError: it cannot be listed.
     """
+    from pyarrow import fs
+
     infos = (info for info in _infos(filesystem, base, recursive) if not info.base_name.startswith("."))
     with store_faults(f"{field} = {place!r} cannot be listed"):
         try:
             return _files_of(filesystem, place, infos)
-        except (FileNotFoundError, NotADirectoryError):
-            raise InvalidInput(f"{field} = {place!r} is not accepted: there is no folder {base}") from None
+        except (FileNotFoundError, NotADirectoryError) as error:
+            is_there = filesystem.get_file_info(base).type == fs.FileType.Directory
+            why = f"a folder went away while it was listed: {error}" if is_there else f"there is no folder {base}"
+            raise InvalidInput(f"{field} = {place!r} is not accepted: {why}") from None
         except UnicodeDecodeError as error:
             name = bytes(error.object)
             raise InvalidInput(f"{field} = {place!r} is not accepted: the name {name!r} is not UTF-8; rename it") from None

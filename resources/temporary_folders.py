@@ -4,61 +4,87 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
+from halving.data.locks import lockable
 from halving.errors import StoreError
 
-_PREFIX = ".making-"
+_PREFIX, _LOCK = ".making-", "lock"
 
 
 @contextlib.contextmanager
 def temporary_folder(base: Path) -> Iterator[Path]:
     """A new folder in a folder that is made where it is missing; deleted at the end.
 
-    A folder that no living process holds is deleted first: each is locked as long as its process lives.
+    A folder that no living process holds is deleted first: each is locked as long as its process lives. On a disk without locks folders
+    of killed processes stay.
 
     Raises:
         OSError: the disk refuses it.
     """
     base.mkdir(parents=True, exist_ok=True)
     _delete_abandoned(base)
-    folder, lock = _make_locked(base)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.close()
+    with contextlib.ExitStack() as locks:
+        folder = _make_locked(base, locks)
+        try:
+            yield folder
+        finally:
+            _delete(folder)
 
 
 def folder_of_user(name: str) -> Path:
     """A folder of this user's on the temporary disk, ``halving-NAME-1000``, that nobody else may write to.
 
     Raises:
-        StoreError: there is one that another user owns.
+        StoreError: what has that name is no folder, another user's, or open to others.
     """
     folder = Path(tempfile.gettempdir()) / f"halving-{name}-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise StoreError(f"the folder {folder} is another user's; delete it, or give another place for temporary files by TMPDIR")
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise StoreError(
+            f"{folder} is not accepted for temporary files: it has to be a folder of this user's that nobody else may write to; delete it, "
+            "or give another place by TMPDIR"
+        )
     return folder
 
 
-def _make_locked(base: Path) -> tuple[Path, IO[str]]:
-    """A new folder and its lock, which the system lets go of when the process dies."""
+def _make_locked(base: Path, locks: contextlib.ExitStack) -> Path:
+    """A new folder, whose lock the system lets go of when the process dies; forked children do not have it."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        lock = (folder / "lock").open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder, lock
-        lock.close()  # before it was locked, another process took it for abandoned
+        # Before it is locked, another process may take it for abandoned and delete it.
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+            lock = opened.enter_context(lockable(folder / _LOCK))
+            with contextlib.suppress(OSError):  # of a disk that has no locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if (folder / _LOCK).exists():
+                locks.push(opened.pop_all())
+                return folder
 
 
 def _delete_abandoned(base: Path) -> None:
     for folder in base.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), (folder / "lock").open("r+") as lock:  # without a lock yet: another process has just made it
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it is in use, or another process has just deleted it
+            if not (folder / _LOCK).exists():
+                folder.rmdir()  # its process was killed before it was locked, or at the end of its deletion
+                continue
+            with (folder / _LOCK).open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    """Delete a folder, its lock last: where this is killed, the next process deletes what is left."""
+    for path in folder.iterdir():
+        if path.name == _LOCK:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+    shutil.rmtree(folder, ignore_errors=True)

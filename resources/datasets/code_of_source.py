@@ -3,10 +3,12 @@
 import contextlib
 import inspect
 import json
+from collections.abc import Mapping
 from hashlib import sha256
 from importlib import metadata
 from typing import Any
 
+from halving.errors import InvalidInput
 from halving.models.source_code import code_of
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
@@ -29,7 +31,9 @@ def digest_of_code(source: DatasetSource) -> str:
 
 def versions_of_packages(source: DatasetSource) -> dict[str, str]:
     """The versions of the packages that rows may come through, and of those that the functions of a spec import."""
-    imported = code_of(*(path for _, path in _functions(source))).packages
+    imported: Mapping[str, str | None] = {}
+    with contextlib.suppress(InvalidInput):  # of a module that cannot be read, which the functions may never reach
+        imported = code_of(*(path for _, path in _functions(source))).packages
     versions = {package: version for package, version in imported.items() if version is not None}
     for package in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -20,7 +20,7 @@ from resources.datasets.lone_predictor import lone_predictors, places_by_target,
 from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shard_writing import GROUP, ROW
 from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
-from resources.datasets.statistics import Statistics, all_columns
+from resources.datasets.statistics import Statistics, all_columns, comparable
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
 
@@ -119,7 +119,7 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     def outside(rows: pa.RecordBatch) -> NDArray[np.bool_]:
         masks = []
         for name in wrong:
-            column, bounds = rows.column(name).cast(pa.float64(), safe=False), ranges[name]
+            column, bounds = comparable(rows.column(name)).cast(pa.float64(), safe=False), ranges[name]
             masks += [pc.less(column, bounds.min)] if bounds.min is not None else []
             masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
         return any_of(masks)

@@ -17,6 +17,7 @@ from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
 from halving.errors import NotFound
+from halving.store.retry import warn
 from resources.catalog import Catalog, SnapshotRow
 from resources.datasets.file_sources import Part
 
@@ -140,12 +141,16 @@ def _place(recipe: dict[str, Any]) -> Any:
 
 
 def _parts(store: Store, manifest: dict[str, Any]) -> Digests | None:
+    name = f"{snapshot_folder(manifest['name'], manifest['digest'])}/{PARTS}"
     digests = bytearray()
     try:
-        content = store.read(f"{snapshot_folder(manifest['name'], manifest['digest'])}/{PARTS}")
+        table = pq.read_table(pa.BufferReader(store.read(name)))
     except NotFound:  # of a source whose parts have no identities
         return None
-    for batch in pq.read_table(pa.BufferReader(content)).to_batches(_AT_ONCE):
+    except pa.ArrowInvalid as error:
+        warn(f"all of {manifest['name']} is read again, for {name} in {store.root} is damaged: {error}")
+        return None
+    for batch in table.to_batches(_AT_ONCE):
         for identity in batch.column("part").to_pylist():
             digests += _digest(identity)
     return None if _lost(store, manifest) else _as_digests(digests)

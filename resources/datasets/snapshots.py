@@ -81,6 +81,7 @@ def take_snapshot(
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
         former_key = find_former_key(store, catalog, recipe)
+        packages = versions_of_packages(source)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
             cutter = Cutter(store, folder, source.target, rules, source.shard_bytes)
             if former is not None and added is not None:
@@ -100,7 +101,7 @@ def take_snapshot(
         "lineage": {
             "source": opened.facts,
             "code": code,
-            "packages": versions_of_packages(source),
+            "packages": packages,
             "before": newest,
             "made_by": made_by or {},
             "made_at": now(),

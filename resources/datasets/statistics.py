@@ -70,7 +70,7 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
         values = values.flatten()
     kind = values.type
     if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
-        found |= _bounds(_comparable(values))
+        found |= _bounds(comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
         counted = pc.value_counts(column.drop_null())
         if len(counted) > MOST_CLASSES:
@@ -101,7 +101,7 @@ def _of_plain_floats(values: pa.Array) -> dict[str, Any] | None:
     return {"min": least.item(), "max": most.item()} if least == least else None
 
 
-def _comparable(values: pa.Array) -> pa.Array:
+def comparable(values: pa.Array) -> pa.Array:
     """Of the types that Arrow does not compare: durations in seconds, and half precision as single."""
     if pa.types.is_duration(values.type):
         return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), float(_PER_SECOND[values.type.unit]))

@@ -39,7 +39,8 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
         if threads is not None:
             connection.execute(f"SET threads = {threads}")
         try:
-            yield connection, folder
+            with store_faults(f"{what} failed"):
+                yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(f"{what} failed: {error}") from error
 

@@ -6,6 +6,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, InvalidInput
+from halving.store.faults import store_faults
 from halving.trial.import_string import import_function, where
 from resources.features.engine import text
 from resources.features.view import Source
@@ -56,7 +57,8 @@ def _open_files(connection: "duckdb.DuckDBPyConnection", pattern: str) -> Callab
         named = ", ".join(text(path) for path in paths)
         connection.execute(f"CREATE VIEW {SOURCE} AS SELECT * FROM read_parquet([{named}], hive_partitioning = false)")
     else:
-        connection.register(SOURCE, dataset.dataset(paths, format="parquet", filesystem=files[0].filesystem))
+        with store_faults(f"source.files = {pattern!r} cannot be read"):
+            connection.register(SOURCE, dataset.dataset(paths, format="parquet", filesystem=files[0].filesystem))
     return refuse_changes("source.files", files, lambda: find_files("source.files", pattern))
 
 
@@ -67,10 +69,11 @@ def _delta(path: str, version: int | None) -> Any:
         raise ExtraMissing("a Delta table needs the package deltalake: pip install 'halving-platform[lake]'") from None
     from deltalake.exceptions import DeltaError
 
-    try:
-        return deltalake.DeltaTable(path, version=version).to_pyarrow_dataset()
-    except (DeltaError, OSError, ValueError) as error:
-        raise InvalidInput(f"source.delta = {path!r} with version = {version} is not accepted: {error}") from None
+    with store_faults(f"source.delta = {path!r} cannot be read"):
+        try:
+            return deltalake.DeltaTable(path, version=version).to_pyarrow_dataset()
+        except (DeltaError, ValueError) as error:
+            raise InvalidInput(f"source.delta = {path!r} with version = {version} is not accepted: {error}") from None
 
 
 def _called(path: str, day: date | None) -> Any:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from halving.errors import InvalidInput, StoreError
+from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
 from halving.features.packing import entity_type
+from halving.store.faults import is_transient
 from resources.features.engine import columns, quoted, text
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
@@ -47,18 +48,24 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
 
     try:
         connection.execute(f"CREATE TABLE {STAGED} AS SELECT {event} AS {EVENT}, {known} AS {KNOWN}, * FROM {SOURCE} {narrowed}")
-    except duckdb.OutOfMemoryException:
+    except (duckdb.OutOfMemoryException, duckdb.IOException):  # of the disk that is spilled to, as the engine says
         raise
-    except (OSError, duckdb.IOException) as error:  # of an object store that Arrow reads, or of the disk that is spilled to
-        raise StoreError(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
     except duckdb.Error as error:
-        raise InvalidInput(f"source.{view.source.place} of {view.key} cannot be read: {error}") from error
+        raise _fault(view, error) from error
     check_unchanged()
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
         connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"
     )
     return entity
+
+
+def _fault(view: FeatureView, error: "duckdb.Error") -> HalvingError:
+    """What it means that DuckDB cannot read a source: it has the faults of what Arrow reads for it as a text alone."""
+    message = f"source.{view.source.place} of {view.key} cannot be read: {error}"
+    if is_transient(str(error)):
+        return StoreUnavailable(message)
+    return StoreError(message) if "IOError: " in str(error) else InvalidInput(message)
 
 
 def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:

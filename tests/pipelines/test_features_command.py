@@ -102,7 +102,21 @@ def test_a_view_whose_code_changed_keeps_no_other_from_being_pushed(
     assert (status, changed["view"], clicks_["view"], clicks_["entities"]) == (1, "changed@1", "clicks@1", clicks.USERS)
     assert "the code that transform stands on changed" in changed["error"]
     status, out, _ = command("push")
-    assert (status, "changed@1 was refused: " in out, "clicks@1: " in out) == (1, True, True)
+    assert (status, "changed@1 was not pushed: " in out, "clicks@1: " in out) == (1, True, True)
+
+
+def test_a_view_that_was_never_materialised_keeps_no_other_from_being_pushed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HALVING_FEATURES", str(tmp_path))
+    text = (CHECKOUT / "features" / "clicks.yaml").read_text()
+    for name in ("another", "clicks"):
+        (tmp_path / f"{name}.yaml").write_text(text.replace("name: clicks", f"name: {name}"))
+    command("materialize", "clicks@1", *MARCH)
+    status, out, _ = command("push", "--until", "2026-03-03T20:00", "--json")
+    another, clicks_ = json.loads(out)
+    assert (status, clicks_["entities"]) == (0, clicks.USERS)
+    assert "another@1 has not been materialised" in another["error"]
 
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["an instance", "no instance"])

@@ -1,10 +1,12 @@
 """Files that patterns name are listed in little memory, each once, and noticed when they change."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyarrow import fs
 
 from halving import InvalidInput
 from resources.source_files import SourceFiles, find_files, find_files_of_all, refuse_changes
@@ -59,6 +61,23 @@ def test_a_change_is_named(folder: Path, change: Callable[[Path], object], says:
     change(folder)
     with pytest.raises(InvalidInput, match=rf"^files is not accepted: {says} while it was read"):
         check()
+
+
+def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidInput, match=f"there is no folder {folder}/nowhere$"):
+        find_files("files", f"{folder}/nowhere/*.csv")
+    original = fs.FileSelector
+
+    def deleting(base: str, recursive: bool) -> fs.FileSelector:
+        if base.endswith("/deep"):
+            shutil.rmtree(base)
+        return original(base, recursive=recursive)
+
+    monkeypatch.setattr("pyarrow.fs.FileSelector", deleting)
+    with pytest.raises(InvalidInput, match=r"a folder went away while it was listed: .*/deep"):
+        find_files("files", f"{folder}/**/*.csv")
 
 
 def test_a_name_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A temporary folder goes with its process, and what a killed process left behind goes with the next one."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -52,11 +53,98 @@ def test_what_a_killed_process_spilled_is_deleted_by_the_next(disk: Path) -> Non
     assert list(base.iterdir()) == []
 
 
+_KILLED_AT_THE_END = """
+import os, pathlib, shutil, signal, sys
+from resources.temporary_folders import temporary_folder
+
+with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
+    for number in range(5):
+        (folder / f"spool-{number}").mkdir()
+        (folder / f"spool-{number}" / "rows").write_bytes(b"rows")
+    left, original = int(sys.argv[2]), shutil.rmtree
+
+    def killed(*arguments, **named):
+        global left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    shutil.rmtree = killed
+"""
+
+_FORKED = """
+import os, pathlib, signal, sys, time
+from resources.temporary_folders import temporary_folder
+
+with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
+    child = os.fork()
+    if not child:
+        time.sleep(600)
+    print(child, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", [1, 3, 6])
+def test_a_process_that_is_killed_while_it_deletes_its_folder_leaves_the_rest_to_the_next(tmp_path: Path, calls: int) -> None:
+    done = subprocess.run([sys.executable, "-c", _KILLED_AT_THE_END, str(tmp_path / "base"), str(calls)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert len(list((tmp_path / "base").iterdir())) == 1
+    with temporary_folder(tmp_path / "base") as folder:
+        assert list((tmp_path / "base").iterdir()) == [folder]
+
+
+@pytest.mark.slow
+def test_a_child_that_outlives_a_killed_process_does_not_keep_its_folder(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _FORKED, str(tmp_path / "base")], stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        child = int(killed.stdout.readline())
+        try:
+            assert killed.wait() == -signal.SIGKILL
+            with temporary_folder(tmp_path / "base") as folder:
+                assert list((tmp_path / "base").iterdir()) == [folder]
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_on_a_disk_without_locks_folders_are_made_and_go_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with temporary_folder(tmp_path / "base") as first, temporary_folder(tmp_path / "base") as second:
+        assert sorted((tmp_path / "base").iterdir()) == sorted([first, second])
+    assert list((tmp_path / "base").iterdir()) == []
+
+
+def test_an_empty_folder_of_a_process_that_was_killed_at_its_beginning_goes(tmp_path: Path) -> None:
+    (tmp_path / ".making-killed").mkdir()
+    with temporary_folder(tmp_path) as folder:
+        assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
+def test_what_is_no_folder_of_this_user_alone_is_refused(disk: Path, kind: str) -> None:
+    place = disk / f"halving-features-{os.getuid()}"
+    if kind == "open to others":
+        place.mkdir()
+        place.chmod(0o777)
+    elif kind == "a link":
+        (disk / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(disk / "elsewhere")
+    else:
+        place.touch()
+    with pytest.raises((StoreError, FileExistsError), match=str(place)):
+        folder_of_user("features")
+
+
 def test_a_folder_of_another_user_is_refused(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert folder_of_user("features").stat().st_mode & 0o777 == 0o700
     user = os.getuid()
     name = f"halving-features-{user + 1}"
     (disk / name).mkdir()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(StoreError, match=f"the folder {disk}/{name} is another user's; delete it, or give another place .* by TMPDIR"):
+    with pytest.raises(StoreError, match=f"^{disk}/{name} is not accepted .* a folder of this user's .* give another place by TMPDIR"):
         folder_of_user("features")

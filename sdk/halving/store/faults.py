@@ -12,6 +12,11 @@ _TRANSIENT = re.compile(
 )
 
 
+def is_transient(fault: str) -> bool:
+    """Whether a fault, in Arrow's words, may be over when the same is tried again."""
+    return _TRANSIENT.search(fault) is not None
+
+
 @contextlib.contextmanager
 def store_faults(message: str) -> Iterator[None]:
     """Raise a fault of the store as a StoreError that begins with ``message``: :class:`StoreUnavailable` for a transient one."""
@@ -20,4 +25,4 @@ def store_faults(message: str) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        raise (StoreUnavailable if _TRANSIENT.search(str(error)) else StoreError)(f"{message}: {error}") from error
+        raise (StoreUnavailable if is_transient(str(error)) else StoreError)(f"{message}: {error}") from error

@@ -295,6 +295,13 @@ def test_the_hashes_of_groups_are_those_of_the_spec_though_snapshots_share_shard
     assert checked(visits(site=day), group="user")["leaked_groups"].passed
 
 
+def test_a_range_of_a_duration_is_of_its_seconds(checked: Checked) -> None:
+    lasts = pa.array([number * 1_000 for number in range(300)], pa.duration("ms"))
+    outcome = checked(visits(lasts=lasts), checks={"ranges": {"lasts": {"max": 297}}})["ranges"]
+    assert outcome.reason == "lasts goes from 0 to 299, and may from anything to 297"
+    assert [row["id"] for row in outcome.rows] == ["298", "299"]
+
+
 def test_a_range_of_lists_is_refused(checked: Checked) -> None:
     found = checked(visits(pair=pa.array([[1, 2]] * 300, pa.list_(pa.int64(), 2))), checks={"ranges": {"pair": {"max": 1}}})
     assert found["ranges"].reason == "checks.ranges names columns that are not numbers: pair"

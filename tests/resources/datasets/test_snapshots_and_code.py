@@ -12,6 +12,7 @@ import pytest
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
+from resources.datasets.known_snapshots import list_snapshots
 from resources.datasets.snapshots import snapshot_for, take_snapshot
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.dataset import DatasetSource
@@ -60,6 +61,29 @@ def test_rows_are_read_again_when_what_the_transform_stands_on_changed(ids: Call
 def test_rows_are_read_again_by_another_function_of_the_same_module(ids: Callable[..., list[int]]) -> None:
     assert ids() == list(range(0, 1000, 10))
     assert ids("as_they_are") == list(range(100))
+
+
+def test_a_damaged_list_of_files_costs_a_new_reading_and_says_so(ids: Callable[..., list[int]], backend: Backend) -> None:
+    before = ids()
+    (path,) = Path(backend.store.root).rglob("parts.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.warns(UserWarning, match="all of points is read again, for datasets/points/.*/parts.parquet in .* is damaged"):
+        assert ids() == before
+
+
+def test_packages_of_a_transform_are_in_the_lineage_and_a_module_that_cannot_be_read_is_no_hindrance(
+    ids: Callable[..., list[int]], backend: Backend, tmp_path: Path
+) -> None:
+    def packages() -> dict[str, str]:
+        newest = max(list_snapshots(backend.catalog), key=lambda snapshot: snapshot.created_at)
+        found: dict[str, str] = Dataset(backend.store, "points", newest.digest).manifest["lineage"]["packages"]
+        return found
+
+    ids(lengths=LENGTHS.replace("import pyarrow", "import yaml\nimport pyarrow", 1))
+    assert {"PyYAML", "pyarrow"} <= packages().keys()
+    (tmp_path / "project" / "of_lengths" / "legacy.py").write_bytes("# größer".encode("latin-1"))
+    ids(lengths=f"{LENGTHS}\ndef other():\n    import of_lengths.legacy\n", units="UNIT = 100")
+    assert "pyarrow" in packages()
 
 
 def test_no_row_is_read_again_when_other_code_of_the_module_changed(ids: Callable[..., list[int]]) -> None:

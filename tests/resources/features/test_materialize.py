@@ -1,6 +1,7 @@
 """A day of a view is whole or as it was: materialised once for the same content, refused with rows to look at, safe from kills."""
 
 import multiprocessing
+import secrets
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -13,16 +14,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from halving import InvalidInput, Store
-from halving.errors import ExtraMissing
+from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import RequestTransform
 from resources.features import partitions as partitions_module
-from resources.features import staging
+from resources.features import source, staging
 from resources.features.join import join_features
 from resources.features.materialize import materialize_all, materialize_day
 from resources.features.online import push
 from resources.features.partitions import Partition, digest_of_partitions, partition, partitions
 from resources.features.view import FeatureView
 from tests.resources.features.histories import GIVEN, MICROS, Row, at, join, labels, materialize, table, view
+from tests.s3 import S3, Gate
 
 DAY = 1440.0
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
@@ -298,6 +300,37 @@ def test_a_day_of_files_that_change_while_they_are_read_is_refused(tmp_path: Pat
     assert materialize_day(Store(tmp_path / "store"), shape, FIRST).partition.rows == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shut_at", ["the listing", "the schema", "the rows"])
+def test_an_object_store_that_is_away_while_a_day_is_read_is_a_fault_that_is_tried_again(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shut_at: str
+) -> None:
+    gate = Gate((s3.host, s3.port))
+    raw = Store(s3.root(secrets.token_hex(6)))
+    pq.write_table(table([Row(1, 10, 12, 1.0)]), tmp_path / "rows.parquet")
+    raw.create("raw/rows.parquet", tmp_path / "rows.parquet")
+    root, mark, options = raw.root.replace(s3.endpoint, gate.endpoint).partition("?")
+    shape = view(source={"files": f"{root}/raw/*.parquet{mark}{options}"})
+    module, name = {"the listing": (source, "find_files"), "the schema": (source, "find_files"), "the rows": (staging, "_column_types")}[
+        shut_at
+    ]
+    original = getattr(module, name)
+
+    def shutting(*arguments: Any) -> Any:
+        if shut_at == "the listing":
+            gate.shut()
+        answer = original(*arguments)
+        gate.shut()
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, shutting)
+        with pytest.raises(StoreUnavailable, match=r"source.files.* cannot be (read|listed): "):
+            materialize_day(Store(tmp_path / "store"), shape, FIRST)
+    gate.open()
+    assert materialize_day(Store(tmp_path / "store"), shape, FIRST).partition.rows == 1
+
+
 def test_a_delta_table_is_read_at_its_version(tmp_path: Path) -> None:
     store, lake = Store(tmp_path / "store"), str(tmp_path / "lake")
     for value in (1.0, 2.0):
@@ -415,7 +448,8 @@ def test_a_view_is_materialised_joined_and_pushed_on_any_store(any_store: Store,
 
 
 @pytest.mark.slow
-def test_a_day_larger_than_the_memory_it_may_take_is_spilled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("full", [False, True], ids=["", "to a full disk"])
+def test_a_day_larger_than_the_memory_it_may_take_is_spilled(tmp_path: Path, full: bool) -> None:
     count = 400_000
     pq.write_table(
         pa.table(
@@ -437,5 +471,10 @@ done = materialize_all(Store({str(tmp_path / "store")!r}), given, memory="100MB"
 assert not done.failed, done.failed
 print([one.partition.rows for one in done.days.values()])
 """
+    if full:
+        code = f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))\n{code}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if full:
+        assert "StoreError: materialising the feature view clicks@1 failed: " in done.stderr
+        return
     assert (done.stdout.strip(), done.returncode) == (f"[{count}]", 0), done.stderr
