@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, StoreUnavailable
+from halving.store.faults import is_transient
 from resources.datasets.file_sources import Part
+from resources.features.engine import engine
 from resources.source_files import watch_files
 
 _ROWS = 10_000  # that DuckDB gives at a time
@@ -72,16 +74,18 @@ def _texts_in(node: Any) -> Iterator[str]:
 def _read(query: str, field: str) -> Iterator[pa.RecordBatch]:
     import duckdb
 
-    with duckdb.connect() as connection:
-        # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
-        connection.execute(f"SET memory_limit = '{_MEMORY}'; SET threads = 1")
-        connection.execute("SET preserve_insertion_order = true; SET TimeZone = 'UTC'; SET enable_progress_bar_print = false")
+    # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
+    with engine(f"the query {field}.sql", _MEMORY, threads=1) as (connection, spilled):
         try:
             yield from connection.sql(query).to_arrow_reader(_ROWS)
         except duckdb.OutOfMemoryException:
             ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
             raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
         except duckdb.Error as error:
+            if str(spilled) in str(error):  # of the temporary disk, as the engine says
+                raise
+            if is_transient(str(error)):
+                raise StoreUnavailable(f"{field}.sql = {query!r:.200} cannot be answered: {error}") from error
             raise _refused(query, field, str(error)) from None
 
 

@@ -1,4 +1,4 @@
-"""DuckDB as features use it: bounded memory, a folder to spill to, times in UTC, and nothing of this process visible to SQL."""
+"""DuckDB as snapshots and features use it: bounded memory, a folder to spill to, times in UTC, and no variable of this process in SQL."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -49,7 +49,7 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
 def _spill_folder(what: str) -> Iterator[Path]:
     with ExitStack() as stack:
         with store_faults(f"{what} failed"):
-            folder = stack.enter_context(temporary_folder(folder_of_user("features")))
+            folder = stack.enter_context(temporary_folder(folder_of_user("duckdb")))
         yield folder
 
 

@@ -45,7 +45,7 @@ def test_a_folder_in_use_is_left_alone_and_goes_at_the_end(tmp_path: Path) -> No
 def test_what_a_killed_process_spilled_is_deleted_by_the_next(disk: Path) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    base = disk / f"halving-features-{os.getuid()}"
+    base = disk / f"halving-duckdb-{os.getuid()}"
     (left,) = base.iterdir()
     assert (left / "spilled").exists()
     with engine("a join") as (_, folder):
@@ -78,11 +78,11 @@ import os, pathlib, signal, sys, time
 from resources.temporary_folders import temporary_folder
 
 with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
-    child = os.fork()
-    if not child:
+    if not os.fork():
+        os.kill(os.getppid(), signal.SIGKILL)
+        print(os.getpid(), flush=True)
         time.sleep(600)
-    print(child, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
 """
 
 
@@ -127,7 +127,7 @@ def test_an_empty_folder_of_a_process_that_was_killed_at_its_beginning_goes(tmp_
 
 @pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
 def test_what_is_no_folder_of_this_user_alone_is_refused(disk: Path, kind: str) -> None:
-    place = disk / f"halving-features-{os.getuid()}"
+    place = disk / f"halving-duckdb-{os.getuid()}"
     if kind == "open to others":
         place.mkdir()
         place.chmod(0o777)
@@ -137,14 +137,14 @@ def test_what_is_no_folder_of_this_user_alone_is_refused(disk: Path, kind: str) 
     else:
         place.touch()
     with pytest.raises((StoreError, FileExistsError), match=str(place)):
-        folder_of_user("features")
+        folder_of_user("duckdb")
 
 
 def test_a_folder_of_another_user_is_refused(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folder_of_user("features").stat().st_mode & 0o777 == 0o700
+    assert folder_of_user("duckdb").stat().st_mode & 0o777 == 0o700
     user = os.getuid()
-    name = f"halving-features-{user + 1}"
+    name = f"halving-duckdb-{user + 1}"
     (disk / name).mkdir()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
     with pytest.raises(StoreError, match=f"^{disk}/{name} is not accepted .* a folder of this user's .* give another place by TMPDIR"):
-        folder_of_user("features")
+        folder_of_user("duckdb")

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import secrets
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source, slices
 from resources.source_files import find_files
 from resources.sweep_spec.dataset import DatasetSource
+from tests.backends import CHECKOUT
 from tests.s3 import S3, Gate
 
 
@@ -449,6 +451,33 @@ def test_a_pattern_that_stays_in_a_folder_looks_into_no_other(tmp_path: Path, mo
     assert listed == [str(tmp_path)]
     assert len(find_files("files", f"{tmp_path}/*/*/*.parquet")) == 1
     assert len(find_files("files", f"{tmp_path}/**/*.parquet")) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("full", [False, True], ids=["", "to a full disk"])
+def test_a_query_spills_to_the_temporary_disk_and_leaves_nothing(tmp_path: Path, full: bool) -> None:
+    code = f"""
+import os, resource, tempfile
+from pathlib import Path
+from resources.datasets import query_source
+from resources.datasets.query_source import open_query
+
+if {full}:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+query_source._MEMORY = "64MiB"
+(part,), *_ = open_query("SELECT i, repeat('x', 100) AS text FROM range(2_000_000) t(i) ORDER BY hash(i)", "dataset.source")
+rows = part.read()
+print(next(rows).num_rows, any(Path(tempfile.gettempdir()).rglob("duckdb_temp*")), os.listdir("."), flush=True)
+rows.close()
+print(list(Path(tempfile.gettempdir()).glob("halving-duckdb-*/*")))
+"""
+    (tmp_path / "here").mkdir()
+    variables = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path / "here", env=variables)
+    if full:
+        assert "StoreError: the query dataset.source.sql failed: IO Error: " in done.stderr
+    else:
+        assert done.stdout.splitlines() == ["10000 True []", "[]"], done.stderr
 
 
 def test_a_query_whose_texts_are_no_files_is_answered(tmp_path: Path, backend: Backend) -> None:
