@@ -19,7 +19,8 @@ from pyarrow import csv
 ROWS = 4_000_000
 """Rows of 136 bytes: 518 MiB."""
 _BATCH = 50_000
-_LIMIT = 2**30
+_LIMITS = {"many files": 2**29}
+"""Bytes for a kind; others may take a gigabyte. That of a million files takes as long as all other kinds together."""
 
 
 def batches(rows: int = ROWS) -> Iterator[pa.RecordBatch]:
@@ -78,9 +79,9 @@ def write_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_many_files(folder: Path) -> dict[str, Any]:
-    """A million files of one folder, as a large set of pictures may have, by links to 20 of them: a file may have 65,000 on ext4."""
+    """300,000 files of one folder, as a set of pictures may have, by links to six of them: a file may have 65,000 on ext4."""
     (folder / "pictures").mkdir()
-    for first in range(0, 1_000_000, 50_000):
+    for first in range(0, 300_000, 50_000):
         content = folder / "pictures" / f"{first:07}.jpg"
         content.write_bytes(os.urandom(10))
         for number in range(first + 1, first + 50_000):
@@ -170,6 +171,6 @@ def test_a_snapshot_of_a_large_source_is_taken_and_checked_in_a_gigabyte(tmp_pat
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     taking, checking, size = json.loads(outputs[-1].splitlines()[-1])
-    assert size > 60 * 2**20
-    assert taking <= _LIMIT
-    assert checking <= _LIMIT
+    assert size > 30 * 2**20
+    assert taking <= _LIMITS.get(kind, 2**30)
+    assert checking <= _LIMITS.get(kind, 2**30)
