@@ -79,12 +79,12 @@ def write_folder(folder: Path) -> dict[str, Any]:
 
 
 def write_many_files(folder: Path) -> dict[str, Any]:
-    """300,000 files of one folder, as a set of pictures may have, by links to six of them: a file may have 65,000 on ext4."""
+    """300,000 files of one folder, as a set of pictures may have, by links to 30 of them: a file may have 65,000 on ext4."""
     (folder / "pictures").mkdir()
-    for first in range(0, 300_000, 50_000):
+    for first in range(0, 300_000, 10_000):
         content = folder / "pictures" / f"{first:07}.jpg"
-        content.write_bytes(os.urandom(10))
-        for number in range(first + 1, first + 50_000):
+        content.write_text(f"picture {first}")
+        for number in range(first + 1, first + 10_000):
             os.link(content, folder / "pictures" / f"{number:07}.jpg")
     return {"folder": str(folder)}
 
