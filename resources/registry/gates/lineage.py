@@ -1,24 +1,33 @@
 """The gate ``lineage``: all that a winner was made of can be found."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from halving import HalvingError, Store
+from halving.query.units import size
 from halving.records.run_record import RunRecords
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 
+_CODE = (".c", ".cc", ".cfg", ".cpp", ".cu", ".h", ".hpp", ".ini", ".ipynb", ".py", ".pyx", ".rs", ".sh", ".toml", ".yaml", ".yml")
+"""As the names of files end that say what a training does. Any other that the record lacks is taken for data beside the code."""
+_SHOWN = 5  # files in a reason
+
 
 def judge_lineage(store: Store, report: dict[str, Any]) -> Verdict:
+    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not recorded."""
     missing = missing_lineage(store, report)
     if missing:
         return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
-    return Verdict("lineage", PASS, "run record, code, checkpoint and snapshot are all there")
+    reason = "run record, code, checkpoint and snapshot are all there"
+    unrecorded = _unrecorded_beside_code(_git_of(_records_of(store, report).read()))
+    return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
 
 
 def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     """What of the winner's origin is missing: run record, code, checkpoint or snapshot."""
     missing = []
-    project = report.get("project", report["name"])  # a report from before sweeps had projects names none
-    winner, records = report["winner"], RunRecords(store, project, report["winner"]["key"])
+    winner = report["winner"]
+    records = _records_of(store, report)
     try:
         record = records.read()
     except HalvingError as error:
@@ -30,11 +39,14 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
             missing.append(f"final training: none of its {final['planned']} seeds is complete: {'; '.join(final['missing'])}")
         elif (trained_on := (record.get("trial") or {}).get("train_on")) != final["on"]:
             missing.append(f"final training: the run trained on {trained_on}, not on {final['on']}")
-    git = record["provenance"].get("git") or {}
+    git = _git_of(record)
     if not (git.get("commit") or git.get("patch") or record["parent"].get("trainable_sha256")):
         missing.append("code: neither a git commit nor the trainable's digest was recorded")
     if git and git.get("dirty") is None:
         missing.append(f"code: git could not report what differs from the commit ({git.get('error')})")
+    left_out = [entry for entry in git.get("left_out") or [] if _is_code(entry)]
+    if left_out:
+        missing.append(f"code: {_named(left_out)}, changed or new over the commit and not recorded; commit what the training needs")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
@@ -43,3 +55,34 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
         missing.append("checkpoint: the run's record does not list it")
     return missing
+
+
+def _records_of(store: Store, report: Mapping[str, Any]) -> RunRecords:
+    project = report.get("project", report["name"])  # a report from before sweeps had projects names none
+    return RunRecords(store, project, report["winner"]["key"])
+
+
+def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    return record["provenance"].get("git") or {}
+
+
+def _is_code(entry: Mapping[str, Any]) -> bool:
+    """Whether what was left out of a record says what the training does: a file of code, or a repository with changes of its own."""
+    return entry["path"].endswith(("/", *_CODE))
+
+
+def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
+    """What the record lacks of the changes over the commit, in words; empty where it has all."""
+    left_out = git.get("left_out") or []
+    words = [_named(left_out)] if left_out else []
+    unlisted = git.get("left_out_count", 0) - len(left_out)
+    if unlisted > 0:
+        words.append(f"{unlisted} smaller files")
+    if git.get("patch_redacted"):
+        words.append(f"{git['patch_redacted']} changed lines, since each holds a secret")
+    return ", ".join(words)
+
+
+def _named(left_out: list[dict[str, Any]]) -> str:
+    names = [entry["path"] if entry["path"].endswith("/") else f"{entry['path']} ({size(entry['bytes'])})" for entry in left_out]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

@@ -1,0 +1,60 @@
+"""A winner whose record lacks changed code is held back; what else it lacks is named."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import halving
+from halving import Store
+from resources.registry.gates.lineage import judge_lineage
+
+Recorded = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def recorded(store: Store) -> Recorded:
+    """The report of a winner whose run was recorded, with changes of what git said of the checkout."""
+
+    def record(**git: Any) -> dict[str, Any]:
+        with halving.init("digits", {"x": 1}, store.root) as run:
+            checkpoint = run.save(w=1)
+        (path,) = Path(store.root).rglob("record.json")
+        content = json.loads(path.read_text())
+        content["provenance"]["git"] = {"commit": "0" * 40, "dirty": True, "patch": None, "left_out": [], "left_out_count": 0, **git}
+        content["parent"]["snapshot"] = "sha256:rows"
+        path.write_text(json.dumps(content))
+        winner = {"key": run.id, "params": {"x": 1}, "checkpoint": checkpoint}
+        return {"name": "digits", "winner": winner, "snapshot": {"digest": "sha256:rows"}}
+
+    return record
+
+
+def test_a_record_with_all_of_the_code_passes(store: Store, recorded: Recorded) -> None:
+    verdict = judge_lineage(store, recorded())
+    assert (verdict.outcome, verdict.reason) == ("pass", "run record, code, checkpoint and snapshot are all there")
+
+
+@pytest.mark.parametrize("path", ["models/large.py", "analysis.ipynb", "sweeps/digits.yaml", "libraries/mine/"])
+def test_changed_code_that_was_not_recorded_holds_the_winner_back(store: Store, recorded: Recorded, path: str) -> None:
+    left_out = [{"path": path, "bytes": 20_000_000}, {"path": "rows.csv", "bytes": 30_000_000}]
+    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=2))
+    assert verdict.outcome == "fail"
+    assert f"missing: code: {path}" in verdict.reason
+    assert "rows.csv" not in verdict.reason
+    assert "commit what the training needs" in verdict.reason
+
+
+def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_a_pass(store: Store, recorded: Recorded) -> None:
+    left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(7)]
+    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=9, patch_redacted=2))
+    assert verdict.outcome == "pass"
+    assert "; not recorded: rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), " in verdict.reason
+    assert verdict.reason.endswith(" and 2 more, 2 smaller files, 2 changed lines, since each holds a secret")
