@@ -91,6 +91,7 @@ def add_commands(commands: Any) -> None:
     cli_compact.add_workers(commands.choices["compact"])
     # The SDK's command, with an observation of the trial in Dagster when it is done.
     commands.choices["rerun"].set_defaults(run=cli_rerun.run_rerun)
+    commands.choices["why"].set_defaults(run=cli_rerun.run_why)
     commands.choices["doctor"].set_defaults(run=_doctor)  # the SDK's, with the checks of all that it does not know
 
 

@@ -1,4 +1,7 @@
-"""``halving rerun`` beside Dagster: the SDK's command, whose verdict on a trial becomes an observation of its partition."""
+"""``halving rerun`` and ``halving why`` where the application is installed: the SDK's commands, with the cluster at hand.
+
+The verdict of a rerun becomes an observation of the trial's partition in Dagster.
+"""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -21,6 +24,14 @@ def run_rerun(arguments: argparse.Namespace) -> int:
     status = answer(arguments, verdict)
     _observe(Store(arguments.root), verdict)
     return status
+
+
+def run_why(arguments: argparse.Namespace) -> int:
+    """As :func:`halving.cli.why.run_why`."""
+    from halving.cli.why import run_why
+    from resources.execution.kubernetes.rerun_pod import rerun_pods
+
+    return run_why(arguments, rerun_pods() if arguments.rerun else None)
 
 
 def _observe(store: Store, verdict: "Verdict") -> None:

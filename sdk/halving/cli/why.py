@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import console, duration, print_json, print_table, shown
@@ -17,7 +18,9 @@ from halving.rerun.comparison import read_points
 from halving.rerun.experiment import Experiment, all_differences, cautions, check_repeat, experiment, last_value
 from halving.rerun.factors import FACTORS, Difference
 from halving.rerun.kept_reruns import KeptReruns
-from halving.rerun.rerun import planned
+from halving.rerun.plan import Plan
+from halving.rerun.pods import Pods
+from halving.rerun.rerun import Options, planned, trains_here
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -28,14 +31,14 @@ _MOST_SHARE = 10.0
 GIVEN_UP = 130  # as a shell's own status after Ctrl-C
 
 
-def run_why(arguments: argparse.Namespace) -> int:
+def run_why(arguments: argparse.Namespace, pods: Pods | None = None) -> int:
     """Say in which factors two runs differ.
 
     JSON: ``{"runs": [A, B], "differs": {factor: [{"factor", "name", "recorded", "now"}]}, "same": [factor], "attribution": null or
     {"metric", "recorded": [A's, B's], "seeds", "mean", "noise", "effects": [{"name", "factors", "effect", "standard_error", "interval":
     [low, high], "share", "beyond_noise", "error"}], "arms": [{"name", "runs", "values"}], "unexplained": {"effect", "share"}, "left_out":
     {factor: why}}}``. ``recorded`` is A's and ``now`` B's. The status is 130 where reruns were given up by Ctrl-C; what was measured
-    before is shown.
+    before is shown. ``pods`` as in :func:`halving.rerun.rerun.rerun`.
     """
     if arguments.rerun:
         check_repeat(arguments.repeat)
@@ -47,7 +50,7 @@ def run_why(arguments: argparse.Namespace) -> int:
     differs = all_differences(one, other, (_trained_for(store, one), _trained_for(store, other)))
     if not arguments.json:  # before anything is asked, or trained for hours
         _print(console(), one, other, differs)
-    found = _attributed(arguments, store, one, other) if arguments.rerun else None
+    found = _attributed(arguments, store, one, other, pods) if arguments.rerun else None
     if arguments.json:
         print_json(
             {
@@ -68,7 +71,7 @@ def _trained_for(store: Store, info: RunInfo) -> int | None:
     return newest.epoch if newest else None
 
 
-def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other: RunInfo) -> Attribution:
+def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other: RunInfo, pods: Pods | None) -> Attribution:
     metric = arguments.metric or _metric_of(store, one, other)
     recorded = _recorded(store, one, metric), _recorded(store, other, metric)
     if not math.isfinite(recorded[0]):
@@ -76,11 +79,12 @@ def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other
             f"metric {metric!r} is not accepted: {one.project}/{one.run} ended with {recorded[0]}, and so would its reruns; give the run "
             f"that is well as the first of the two, or another --metric ({_metrics(store, one)})"
         )
-    plans = [planned(store, info.project, info.run) for info in (one, other)]
+    options = options_of(arguments)
+    plans = [_planned(store, info, options, pods) for info in (one, other)]
     asked = experiment(plans[0], plans[1], metric, arguments.repeat, build=arguments.env)
-    options, kept = options_of(arguments), KeptReruns(store, build=arguments.env)
+    kept = KeptReruns(store, build=arguments.env, in_pods=asked.other.image is not None)
     done = kept_of(asked, kept)
-    check_arms(store, asked, done, options)
+    check_arms(store, asked, done, options, pods)
     for caution in cautions(store, plans, metric):
         tell(f"note: {caution}")
     _tell_cost(asked, done, kept.not_seen([arm.plan for arm in asked.arms]), build=arguments.env)
@@ -88,10 +92,17 @@ def _attributed(arguments: argparse.Namespace, store: Store, one: RunInfo, other
         raise InvalidInput("nothing was trained")
     try:
         with ended_as_by_ctrl_c():
-            return run_experiment(store, asked, recorded, options, kept, done, tell)
+            return run_experiment(store, asked, recorded, options, kept, done, tell, pods)
     except KeyboardInterrupt:
         tell("given up before the first arm had ended; the reruns that have ended are kept, and the same command goes on from there")
         raise
+
+
+def _planned(store: Store, info: RunInfo, options: Options, pods: Pods | None) -> tuple[RunInfo, Plan]:
+    """A run and how it is trained again: without an image where that is done here."""
+    info, plan = planned(store, info.project, info.run)
+    here = plan.image is not None and trains_here(plan, plan.image, options, pods)
+    return info, replace(plan, image=None) if here else plan
 
 
 def _recorded(store: Store, info: RunInfo, metric: str) -> float:

@@ -1,6 +1,8 @@
 """Where a run comes from: code, environment and machine, complete when the run starts."""
 
+import contextlib
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -34,6 +36,7 @@ NOT_CAPTURED: dict[str, Any] = {
     "python": {},
     "packages": {},
     "packages_from": {},
+    "cuda": None,
     "image": None,
     "hardware": {},
     "command": [],
@@ -48,6 +51,7 @@ _SECONDS = 60.0  # that git may take
 _TRIES = 5  # one in 25 fails where a file comes and goes all the time
 _TEMPORARY_HOME = "/.tmp_dagster_home_"  # Dagster's databases, where no DAGSTER_HOME is set: in the working directory, for one command
 _NAME, _VERSION = re.compile(r"^Name: *(.*\S)", re.M), re.compile(r"^Version: *(.*\S)", re.M)  # the first are those of the header
+_CUDA = re.compile(r"^cuda\b[^=]*= *['\"]([\d.]+)['\"]", re.M)
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git's name for a tree with nothing in it
 
 
@@ -76,6 +80,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
         **_packages(),
+        "cuda": _cuda(),
         "image": image(),
         "hardware": _hardware(),
     }
@@ -336,6 +341,19 @@ def _packages() -> dict[str, dict[str, str]]:
         "packages": {name: found[name] for name in sorted(found, key=str.lower)},
         "packages_from": {name: origins[name] for name in sorted(origins, key=str.lower)},
     }
+
+
+def _cuda() -> str | None:
+    """The CUDA version that the installed PyTorch was built for, such as ``13.0``; None without PyTorch, or of a build without CUDA.
+
+    It is read from PyTorch's text: to import PyTorch takes seconds, and a rerun asks before it starts.
+    """
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations if spec is not None else None) or ():
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            built_for = _CUDA.search(Path(folder, "version.py").read_text())
+            return built_for[1] if built_for else None
+    return None
 
 
 def _from_checkout(origins: dict[str, str], checkout: Path) -> dict[str, str]:

@@ -18,8 +18,8 @@ from halving.rerun.environment import Environments, environments
 from halving.rerun.experiment import ALL, Arm, Experiment
 from halving.rerun.kept_reruns import KeptRerun, KeptReruns
 from halving.rerun.plan import Plan
-from halving.rerun.pods import RerunFailed
-from halving.rerun.rerun import Options, check_code, prepared, train
+from halving.rerun.pods import Pods, RerunFailed
+from halving.rerun.rerun import Options, check_code, check_pods, prepared, train, train_in_pod
 from halving.rerun.student_t import t_quantile
 from halving.rerun.worktree import check_commit, check_patch, repository_at, worktree
 from halving.store.store import Store
@@ -151,15 +151,19 @@ def kept_of(asked: Experiment, kept: KeptReruns) -> dict[tuple[str, int], KeptRe
     return {place: rerun for place, rerun in found.items() if rerun is not None}
 
 
-def check_arms(store: Store, asked: Experiment, done: Done, options: Options) -> None:
-    """See that the code of every arm that is to be trained can be brought back: that of the last would be missed after hours.
+def check_arms(store: Store, asked: Experiment, done: Done, options: Options, pods: Pods | None) -> None:
+    """See that the code of every arm that is to be trained can be brought back: that of the last would be missed after hours. Whether an
+    image is still there is known when its first pod starts.
 
     Raises:
-        InvalidInput: there is no checkout.
+        InvalidInput: there is no checkout, or no cluster.
         NotFound: what is gone, by its name.
     """
     left = [arm for arm, seed in asked.reruns if (arm.name, seed) not in done]
-    if left:
+    own = asked.arms[0].plan
+    if left and own.image is not None:
+        check_pods(own, own.image, options, pods)
+    elif left:
         repository = check_code(store, asked.arms[0].plan, options)
         if any("code" in arm.factors for arm in left):
             check_commit(repository, asked.other)
@@ -174,6 +178,7 @@ def run_experiment(
     kept: KeptReruns,
     done: Done,
     tell: Callable[[str], None],
+    pods: Pods | None = None,
 ) -> Attribution:
     """Train every arm with every seed that an earlier call has not, one after another, and say what the factors do.
 
@@ -183,6 +188,7 @@ def run_experiment(
     Args:
         recorded: the metric's last value in both runs.
         done: as :func:`kept_of` gives it.
+        pods: the cluster, for trials that are trained in pods.
 
     Raises:
         HalvingError: the first run cannot be trained again, its metric is not finite, or an environment cannot be built; of any other
@@ -190,7 +196,7 @@ def run_experiment(
     """
     effects, measured = [], []
     with environments() as built:
-        training = _Training(store, asked, options, kept, dict(done), built, tell)
+        training = _Training(store, asked, options, kept, dict(done), built, tell, pods)
         if options.build:
             training.build_environments()
         own = training.arm(asked.arms[0])
@@ -241,6 +247,7 @@ class _Training:
     done: dict[tuple[str, int], KeptRerun]
     built: Environments
     tell: Callable[[str], None]
+    pods: Pods | None
 
     def build_environments(self) -> None:
         """Build what the arms need before the first of them trains: a package that is gone is named then, and not hours later."""
@@ -267,8 +274,11 @@ class _Training:
     def _train(self, plan: Plan, told: Callable[[str], None]) -> KeptRerun:
         """Each rerun has a checkout of its own: what one leaves in its folder another must not read."""
         began = time.monotonic()
-        with prepared(self.store, plan, self.options, self.built, told) as (code, python, _):
-            new = train(self.store, plan, code, python, self.tell)
+        if plan.image is not None:
+            new, _ = train_in_pod(self.store, plan, plan.image, self.options, self.pods, self.tell, told)
+        else:
+            with prepared(self.store, plan, self.options, self.built, told) as (code, python, _):
+                new = train(self.store, plan, code, python, self.tell)
         seconds = time.monotonic() - began
         kept = self.kept.keep(plan, new, seconds)
         value = kept.values.get(self.asked.metric)

@@ -9,12 +9,15 @@ from halving.query.runs import RunInfo
 from halving.records.run_record import RunRecords
 from halving.rerun.comparison import read_points
 from halving.rerun.factors import FACTORS, Difference, differences, epochs_difference
+from halving.rerun.image import ImagePlan
 from halving.rerun.plan import Plan
 from halving.rerun.verdict import FAILED, FINISHED, PAUSED
 from halving.store.store import Store
 
 LEAST_SEEDS = 2  # one difference has no standard error
 ALL = "all together"
+IN_THE_IMAGE = ("code", "python", "packages", "image")
+"""Factors of a pod's rerun that come with its image, so that they change together."""
 Planned = tuple[RunInfo, Plan]
 
 
@@ -62,19 +65,23 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
     """What has to be trained to explain the change from one run to the other.
 
     Args:
+        one, other: the plan of a trial that is to be trained here, and not in a pod, has no image.
         repeat: seeds for each arm.
         build: whether packages can be changed, each arm in a virtual environment of its own.
 
     Raises:
-        InvalidInput: too few seeds, a run that failed, or nothing that differs can be changed.
+        InvalidInput: too few seeds, a run that failed, one that trains in a pod and one that does not, or nothing that differs can be
+            changed.
     """
     check_repeat(repeat)
     (info, plan), (other_info, other_plan) = one, other
     if (plan.trial is None) != (other_plan.trial is None):
         raise InvalidInput(f"{plan.name} and {other_plan.name} cannot be compared by reruns: one is a trial, the other a script's run")
-    if without := [each.name for each in (plan, other_plan) if each.commit is None]:
+    if (plan.image is None) != (other_plan.image is None):
+        in_pod, here = (other_plan, plan) if plan.image is None else (plan, other_plan)
         raise InvalidInput(
-            f"{without[0]} cannot be explained by reruns: its code is in its image, so that no factor of it can be changed by itself"
+            f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a pod of its image, and {here.name} "
+            "in a worktree here"
         )
     if plan.trial is None and info.status == FAILED:
         raise InvalidInput(f"{plan.name} failed, and would fail again: give a run that came to its end as the first of the two")
@@ -85,8 +92,8 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
     if not changed:
         reasons = "; ".join(f"{factor}: {why}" for factor, why in left_out.items()) or "they have the same code, data, params and packages"
         raise InvalidInput(f"there is nothing to train: no factor in which the two runs differ can be changed here ({reasons})")
-    groups: list[tuple[str, tuple[str, ...]]] = [(factor, (factor,)) for factor in changed]
-    groups += [(ALL, tuple(changed))] if len(changed) > 1 else []
+    groups = _groups(changed, in_pods=plan.image is not None)
+    groups += [(ALL, tuple(changed))] if len(groups) > 1 else []
     arms = (Arm("as it was", (), plan), *(Arm(name, factors, with_factors(plan, other_plan, factors)) for name, factors in groups))
     known = [seconds for seconds in (info.seconds, other_info.seconds) if seconds is not None]
     first = plan.seed or 0
@@ -108,9 +115,11 @@ def with_factors(plan: Plan, other: Plan, factors: Sequence[str]) -> Plan:
     if plan.trial is not None and other.trial is not None:
         given = {name: other.trial[name] for factor in factors for name in _OF_THE_TRIAL.get(factor, ()) if name in other.trial}
         changed = replace(changed, trial={**plan.trial, **given})
-    if "packages" in factors or "python" in factors:
+    if {"packages", "python", "image"} & {*factors}:
         names = [name for factor in factors for name in _OF_THE_ENVIRONMENT.get(factor, ())]
         changed = replace(changed, environment={**plan.environment, **{name: other.environment.get(name) for name in names}})
+    if plan.image is not None and other.image is not None:
+        changed = replace(changed, image=_image_with(plan.image, other.image, factors))
     return changed
 
 
@@ -159,6 +168,7 @@ _FIELDS: dict[str, tuple[str, ...]] = {
     "data": (),
     "python": (),
     "packages": (),
+    "image": (),
 }
 """Of a plan, by factor."""
 _OF_THE_TRIAL = {
@@ -167,13 +177,29 @@ _OF_THE_TRIAL = {
     "settings": ("deterministic", "objectives", "start_from"),
 }
 _OF_THE_PARENT = {"code": ("trainable",), "data": ("dataset", "snapshot"), "settings": ("restored_from",)}
-_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from")}
+_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from", "cuda"), "image": ("image",)}
+
+
+def _groups(changed: Sequence[str], *, in_pods: bool) -> list[tuple[str, tuple[str, ...]]]:
+    """The factors that change together, with a name: each by itself, but in pods those of the image."""
+    inside = tuple(factor for factor in changed if in_pods and factor in IN_THE_IMAGE)
+    groups: list[tuple[str, tuple[str, ...]]] = [(factor, (factor,)) for factor in changed if factor not in inside]
+    return [("image" if "image" in inside else "code", inside), *groups] if inside else groups
+
+
+def _image_with(own: ImagePlan, other: ImagePlan, factors: Sequence[str]) -> ImagePlan:
+    """The first run's pod, with the other's image or trainable where that is a factor; it asks for the first run's resources."""
+    if "image" in factors:
+        return replace(other, resources=own.resources)
+    return replace(own, trainable_sha256=other.trainable_sha256) if "code" in factors else own
 
 
 def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None:
     """Why a factor cannot be changed from one rerun to the next; None: it can."""
     if factor == "seed":
         return "what seeds do is the noise that is measured"
+    if plan.image is not None and other.image is not None:
+        return _why_not_in_pods(factor, plan.image, other.image, same_trainable=plan.trainable == other.trainable)
     if factor in ("hardware", "image"):
         return "a rerun trains on this machine, in what it runs in"
     if factor in ("packages", "python") and not build:
@@ -185,3 +211,13 @@ def _why_not(factor: str, plan: Plan, other: Plan, *, build: bool) -> str | None
     if factor == "data" and plan.trial is None:
         return "a script reads its data itself"
     return None
+
+
+def _why_not_in_pods(factor: str, own: ImagePlan, other: ImagePlan, *, same_trainable: bool) -> str | None:
+    """Why a factor cannot be changed from one pod to the next; None: it can."""
+    if factor == "hardware":
+        return f"every pod asks for what {dict(own.resources)} says, and runs where the cluster puts it"
+    if factor not in IN_THE_IMAGE or own.name != other.name or (factor == "code" and not same_trainable):
+        return None
+    moved = "; it is named without its digest, so it may have been two images" if own.by_tag else ""
+    return f"both ran in the image {own.name}, so what differs in it cannot be brought back{moved}"

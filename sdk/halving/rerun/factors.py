@@ -131,7 +131,8 @@ def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]
         "packages": {
             name: _with_origin(version, origins.get(name))
             for name, version in ((_normal(name), version) for name, version in (provenance.get("packages") or {}).items())
-        },
+        }
+        | {"the CUDA of PyTorch": provenance.get("cuda")},
         "hardware": {
             **{name: hardware.get(name) for name in ("machine", "platform", "cpus")},
             "GPUs": "; ".join(map(_without_id, gpus)) or None,

@@ -35,20 +35,31 @@ class KeptRerun:
 
 
 class KeptReruns:
-    """Those of one store, for reruns that are trained here and now.
+    """Those of one store, for reruns that are trained here and now, or in pods.
 
     Args:
         build: whether they are trained in environments of the recorded packages, and not in this process's own.
+        in_pods: whether they are trained in pods, of which the plan says all that is known before: image and resources.
     """
 
-    def __init__(self, store: Store, *, build: bool) -> None:
+    def __init__(self, store: Store, *, build: bool, in_pods: bool = False) -> None:
         self._store = store
-        self._build, self._environment = build, environment()
+        self._build = build
+        self._in_pods = in_pods
+        if in_pods:
+            self._here: dict[str, Any] = {"in_pods": True}
+            return
+        self._environment = environment()
         here = environment_facts(self._environment)
         self._here = {name: facts for name, facts in here.items() if not build or name != "packages"} | {"built": build}
 
     def not_seen(self, plans: Iterable[Plan]) -> list[str]:
-        """Packages of their reruns that come from a folder or file outside the checkout: what changed there makes no other key."""
+        """Packages of their reruns that come from a folder or file outside the checkout, and images without a digest: what changed there
+        makes no other key.
+        """
+        if self._in_pods:
+            images = [plan.image for plan in plans if plan.image is not None]
+            return list(dict.fromkeys(f"the image {image.name}" for image in images if image.by_tag))
         found = []
         for plan in plans:
             recorded = plan.environment.get("packages_from") or {}  # those of the checkout are imported from the rerun's own

@@ -75,7 +75,7 @@ def rerun(store: Store, project: str, run: str, options: Options, tell: Callable
         raise InvalidInput(
             f"run {plan.name} has no metric, and no checkpoint with a digest of its weights: nothing of a rerun could be compared"
         )
-    if plan.image is not None and not _trains_here(plan, plan.image, options, pods):
+    if plan.image is not None and not trains_here(plan, plan.image, options, pods):
         new, found = train_in_pod(store, plan, plan.image, options, pods, tell)
     else:
         with environments() as built, prepared(store, plan, options, built, tell) as (code, python, found):
@@ -152,16 +152,18 @@ def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str
     return found
 
 
-def train_in_pod(
-    store: Store, plan: Plan, image: ImagePlan, options: Options, pods: Pods | None, tell: Callable[[str], None]
-) -> tuple[RunInfo, list[Difference]]:
-    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be brought back.
+def trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> bool:
+    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or where this is that image and
+    there is no cluster.
+    """
+    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() == image.name))
+
+
+def check_pods(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> Pods:
+    """See that a trial can be trained in a pod of its image; gives the cluster.
 
     Raises:
         InvalidInput: a new environment was asked for, or there is no cluster.
-        NotFound: the image is gone.
-        RerunRefused: something differs from the record, with ``strict``; nothing was trained.
-        RerunFailed: the pod did not start, was ended, or left a run that did not end as it had to.
     """
     if options.build:
         raise InvalidInput(
@@ -169,6 +171,30 @@ def train_in_pod(
         )
     if pods is None:
         raise _no_cluster(plan, image)
+    return pods
+
+
+def train_in_pod(
+    store: Store,
+    plan: Plan,
+    image: ImagePlan,
+    options: Options,
+    pods: Pods | None,
+    tell: Callable[[str], None],
+    tell_differences: Callable[[str], None] | None = None,
+) -> tuple[RunInfo, list[Difference]]:
+    """Train a trial in a pod of its image, or in as many as it had; gives the new run, and what could not be brought back.
+
+    Args:
+        tell_differences: gets what the pod has that the record has not, line by line; by default ``tell`` does.
+
+    Raises:
+        InvalidInput: as :func:`check_pods`.
+        NotFound: the image is gone.
+        RerunRefused: something differs from the record, with ``strict``; nothing was trained.
+        RerunFailed: the pod did not start, was ended, or left a run that did not end as it had to.
+    """
+    cluster = check_pods(plan, image, options, pods)
     elsewhere = "" if plan.commit is None else " (--except image would train in a worktree, with what is installed here)"
     advice = f"Nothing was trained{elsewhere}. Accept"
     _check_strict(plan, known_before(image, None), options, advice)
@@ -178,12 +204,12 @@ def train_in_pod(
     def ready(said: Ready, digest: str | None) -> None:
         found[:] = [*known_before(image, digest), *known_in_pod(image, plan.environment, said)]
         for line in _told(found):
-            tell(line)
+            (tell_differences or tell)(line)
         _check_strict(plan, found, options, advice)
         tell(f"training {plan.name} again as {project}/{new}")
 
     tell(f"starting a pod of the image {image.name}")
-    pods.train(
+    cluster.train(
         store,
         PodRerun(
             rerun_of=plan.name,
@@ -246,13 +272,6 @@ def _check_data(store: Store, plan: Plan) -> None:
 
 def _is_there(store: Store, shard: Shard) -> bool:
     return store.exists(shard.name)
-
-
-def _trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> bool:
-    """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or where this is that image and
-    there is no cluster.
-    """
-    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() == image.name))
 
 
 def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:

@@ -25,7 +25,7 @@ from halving.trial.mailbox import VARIABLE, Mailbox, read_task
 from halving.trial.messages import Granted, Raised, Ready, Stopped
 
 _UNANSWERED_SECONDS = 600.0  # the environments are compared at once; an unavailable store may take its time
-_SAID = ("python", "packages", "packages_from", "image", "hardware")
+_SAID = ("python", "packages", "packages_from", "cuda", "image", "hardware")
 
 
 class UpTo:

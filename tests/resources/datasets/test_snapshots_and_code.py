@@ -76,8 +76,8 @@ def test_packages_of_a_transform_are_in_the_lineage_and_a_module_that_cannot_be_
 ) -> None:
     def packages() -> dict[str, str]:
         newest = max(list_snapshots(backend.catalog), key=lambda snapshot: snapshot.created_at)
-        found: dict[str, str] = Dataset(backend.store, "points", newest.digest).manifest["lineage"]["packages"]
-        return found
+        versions: dict[str, str] = Dataset(backend.store, "points", newest.digest).manifest["lineage"]["packages"]
+        return versions
 
     ids(lengths=LENGTHS.replace("import pyarrow", "import yaml\nimport pyarrow", 1))
     assert {"PyYAML", "pyarrow"} <= packages().keys()

@@ -13,7 +13,7 @@ import pytest
 
 from halving import Store
 from halving.records import provenance
-from halving.records.provenance import IMAGE_VARIABLES, capture, git_state, image
+from halving.records.provenance import IMAGE_VARIABLES, capture, environment, git_state, image
 
 pytestmark = pytest.mark.usefixtures("no_git_settings")
 
@@ -348,6 +348,26 @@ def test_capture_describes_code_environment_and_machine(store: Store, checkout: 
     assert found["image"] == "sha256:1234"
     assert found["hardware"]["cpus"] == len(os.sched_getaffinity(0))
     assert found["packages"]["pyarrow"] == pyarrow.__version__
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("cuda: Optional[str] = '13.0'\n", "13.0"),
+        ('cuda = "12.8"\n', "12.8"),
+        ("cuda: Optional[str] = None\n", None),
+        ("hip = '6.2'\n", None),
+    ],
+)
+def test_the_cuda_that_pytorch_was_built_for_is_recorded_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, version: str | None
+) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('imported')\n")
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '2.13.0'\n{text}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert environment()["cuda"] == version
 
 
 def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignores_it(

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,10 +14,13 @@ import pytest
 
 from halving import InvalidInput, Store
 from halving.query.runs import RunInfo, read_run
+from halving.records import provenance
 from halving.records.run_record import SavedCheckpoint
 from halving.rerun import rerun as rerun_module
-from halving.rerun.experiment import experiment
+from halving.rerun.attribution import check_arms, kept_of, run_experiment
+from halving.rerun.experiment import ALL, Planned, experiment, last_value
 from halving.rerun.image import ImagePlan, known_before, known_in_pod
+from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import COMMAND, PodRerun
 from halving.rerun.rerun import Options, RerunFailed, RerunRefused, train_in_pod
@@ -27,6 +30,7 @@ from tests.sdk.rerun.test_plan import TRIAL, info
 
 SDK = Path(__file__).parents[3] / "sdk"
 IMAGE = "registry.example:5000/train@sha256:12"
+OTHER_IMAGE = "registry.example:5000/train@sha256:56"
 ENVIRONMENT: dict[str, Any] = {
     "python": {"version": "3.11.9", "implementation": "CPython"},
     "packages": {"numpy": "2.0"},
@@ -37,10 +41,10 @@ AS_RECORDED = Ready(ENVIRONMENT, "a" * 64)
 
 
 def of_an_image(image: str = IMAGE, starts: dict[int, Any] | None = None, **trial: Any) -> RunInfo:
-    provenance = {"git": None, **ENVIRONMENT, "image": image}
+    captured = {"git": None, **ENVIRONMENT, "image": image}
     parent = {"trainable": "in_image:train", "trainable_sha256": "a" * 64, "sweep": "s", "trial": 7}
     recorded = {**TRIAL, "resources": {"cpus": 2}, **trial}
-    return info({}, starts, provenance=provenance, trial=recorded, parent=parent)
+    return info({}, starts, provenance=captured, trial=recorded, parent=parent)
 
 
 def planned(found: RunInfo | None = None) -> Plan:
@@ -142,16 +146,78 @@ def test_a_record_without_what_a_pod_needs_is_refused(found: RunInfo, said: str)
         planned(found)
 
 
-def test_a_new_environment_no_cluster_and_an_explanation_by_reruns_are_refused_for_a_trial_of_an_image(store: Store) -> None:
+def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(store: Store) -> None:
     with pytest.raises(InvalidInput, match="--env is not accepted for run p/r: it trains in a pod of the image"):
         again(store, planned(), Says(AS_RECORDED), build=True)
     with pytest.raises(
         InvalidInput, match=r"no cluster is at hand: .*set HALVING_CLUSTER .* and KUBECONFIG .* job rerun in the deployment$"
     ):
         again(store, planned(), None)
-    one = of_an_image(), planned()
-    with pytest.raises(InvalidInput, match="p/r cannot be explained by reruns: its code is in its image"):
-        experiment(one, one, "score", 2, build=False)
+
+
+def with_record(image: str = IMAGE, **changes: Any) -> Planned:
+    """A trial of an image, and how it is trained again; changes are of its record, those of its provenance and parent over what it has."""
+    found = of_an_image(image)
+    merged = {name: {**found.record[name], **value} if isinstance(value, dict) else value for name, value in changes.items()}
+    found = replace(found, record={**found.record, **merged}, parent={**found.parent, **merged.get("parent", {})})
+    return found, planned(found)
+
+
+def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_its_own() -> None:
+    own = with_record()
+    other = with_record(
+        OTHER_IMAGE,
+        params={"lr": 0.2},
+        provenance={"packages": {"numpy": "2.1"}, "cuda": "13.0"},
+        parent={"trainable_sha256": "b" * 64},
+        trial={"resources": {"cpus": 8}},
+    )
+    wanted = experiment(own, other, "score", 2, build=False)
+    assert [(arm.name, arm.factors) for arm in wanted.arms] == [
+        ("as it was", ()),
+        ("image", ("code", "packages", "image")),
+        ("params", ("params",)),
+        (ALL, ("code", "params", "packages", "image")),
+    ]
+    image_arm, params_arm = (arm.plan for arm in wanted.arms[1:3])
+    assert image_arm.image == ImagePlan(name=OTHER_IMAGE, resources={"cpus": 2}, trainable_sha256="b" * 64)
+    assert (image_arm.params, image_arm.environment["packages"], image_arm.environment["cuda"]) == ({"lr": 0.1}, {"numpy": "2.1"}, "13.0")
+    assert (params_arm.image, params_arm.params) == (own[1].image, {"lr": 0.2})
+
+
+def test_of_one_image_another_trainable_is_an_arm_and_what_differs_in_it_without_a_reason_is_left_out() -> None:
+    other = with_record(parent={"trainable": "in_image:other", "trainable_sha256": "b" * 64}, provenance={"packages": {"numpy": "2.1"}})
+    wanted = experiment(with_record(), other, "score", 2, build=False)
+    assert [arm.name for arm in wanted.arms] == ["as it was", "code"]
+    changed = wanted.arms[1].plan
+    assert (changed.trainable, changed.image) == ("in_image:other", replace(wanted.arms[0].plan.image, trainable_sha256="b" * 64))
+    assert wanted.left_out == {"packages": f"both ran in the image {IMAGE}, so what differs in it cannot be brought back"}
+    tag = "registry.example/train:1"
+    with pytest.raises(InvalidInput, match=r"both ran in the image .*; it is named without its digest, so it may have been two images"):
+        experiment(with_record(tag), with_record(tag, parent={"trainable_sha256": "b" * 64}), "score", 2, build=False)
+
+
+def test_more_cpus_cannot_be_changed_and_a_pod_is_not_compared_with_a_worktree(store: Store) -> None:
+    own = with_record()
+    more = with_record(provenance={"hardware": {"machine": "x86_64", "platform": "Linux", "cpus": 64, "gpus": []}})
+    with pytest.raises(InvalidInput, match=r"hardware: every pod asks for what \{'cpus': 2\} says, and runs where the cluster puts it"):
+        experiment(own, more, "score", 2, build=False)
+    info, plan = own
+    here = replace(plan, name="p/here", image=None, commit="c" * 40)
+    for pair in (((info, here), own), (own, (info, here))):
+        with pytest.raises(InvalidInput, match=r"cannot be compared by reruns: p/r trains in a pod of its image, and p/here in a worktree"):
+            experiment(*pair, "score", 2, build=False)
+    wanted = experiment(own, with_record(params={"lr": 0.2}), "score", 2, build=False)
+    with pytest.raises(InvalidInput, match="no cluster is at hand"):
+        check_arms(store, wanted, {}, Options(repository=Path("/nowhere")), None)
+    with pytest.raises(InvalidInput, match="--env is not accepted for run p/r"):
+        check_arms(store, wanted, {}, Options(repository=Path("/nowhere"), build=True), Says(AS_RECORDED))
+
+
+def test_of_an_image_that_is_named_by_a_tag_a_call_says_so_before_it_takes_reruns_over(store: Store) -> None:
+    kept = KeptReruns(store, build=False, in_pods=True)
+    plans = [with_record(name)[1] for name in (IMAGE, "registry.example/train:1", "registry.example/train:1")]
+    assert kept.not_seen(plans) == ["the image registry.example/train:1"]
 
 
 @pytest.mark.parametrize(
@@ -206,11 +272,19 @@ def is_ended(run):
 
 
 class Processes:
-    """A cluster whose pods are processes in a folder with the trainable, with nothing of this process's environment."""
+    """A cluster whose pods are processes in a folder with the trainable, with nothing of this process's environment.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        (folder / "in_image.py").write_text(TRAINABLE)
+    Args:
+        offsets: of each image what its trainable adds to the score.
+    """
+
+    def __init__(self, folder: Path, offsets: Mapping[str, float] | None = None) -> None:
+        self._folders = {}
+        for number, (image, offset) in enumerate((offsets or {IMAGE: 0.0}).items()):
+            self._folders[image] = folder / f"image-{number}"
+            self._folders[image].mkdir()
+            trainable = TRAINABLE.replace('run.params["lr"])', f'run.params["lr"] + {offset})', 1)
+            (self._folders[image] / "in_image.py").write_text(trainable)
         self.heard: list[Message | Granted | Ready | None] = []
         self.status: int | None = None
 
@@ -219,11 +293,12 @@ class Processes:
         post_task(store, folder, rerun.request.to_bytes())
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SDK), "HALVING_ROOT": store.root, "HALVING_MAILBOX": folder}
         command = [sys.executable, *COMMAND[1:]]
-        with subprocess.Popen(command, cwd=self._folder, env={**environment, **rerun.variables}) as process:
+        with subprocess.Popen(command, cwd=self._folders[rerun.image], env={**environment, **rerun.variables}) as process:
             mailbox = Mailbox(store, folder, sends="worker", reads="trial")
             try:
                 said = mailbox.receive(60)
                 assert isinstance(said, Ready)
+                assert said.environment.keys() >= provenance.environment().keys()
                 ready(said, None)
                 mailbox.send(Granted(rerun.request.epochs, complete=True))
             except RerunRefused:
@@ -276,3 +351,34 @@ def test_what_the_trainable_raises_in_a_pod_comes_back_and_its_run_has_failed(st
     (heard,) = pods.heard
     assert isinstance(heard, Raised)
     assert "RuntimeError: no such luck" in heard.error
+
+
+@pytest.mark.slow
+def test_what_an_image_and_a_param_do_to_a_metric_is_measured_in_pods_and_what_is_trained_is_not_trained_again(
+    store: Store, tmp_path: Path
+) -> None:
+    pods, options = Processes(tmp_path, {IMAGE: 0.0, OTHER_IMAGE: 5.0}), Options(repository=Path("/nowhere"))
+    told: list[str] = []
+
+    def recorded(image: str, lr: float) -> Planned:
+        plan = planned(of_an_image(image))
+        assert plan.image is not None
+        new, _ = train_in_pod(store, replace(plan, params={"lr": lr}), plan.image, options, pods, lambda _: None)
+        newest = rerun_module.RunRecords(store, "p", new.run).latest_checkpoint()
+        return new, plan_of(new, newest)
+
+    own, other = recorded(IMAGE, 0.1), recorded(OTHER_IMAGE, 0.2)
+    wanted = experiment(own, other, "score", 2, build=False)
+    values = last_value(store, own[0], "score"), last_value(store, other[0], "score")
+    kept = KeptReruns(store, build=False, in_pods=True)
+    found = run_experiment(store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods)
+    assert values == (pytest.approx(0.3), pytest.approx(5.6))
+    effects = {one.name: (one.effect, one.error) for one in found.effects}
+    assert effects == {"image": (pytest.approx(5.0), None), "params": (pytest.approx(0.3), None), ALL: (pytest.approx(5.3), None)}
+    assert found.unexplained == pytest.approx(0.0)
+    runs = [read_run(store, "p", run) for arm in found.arms for run in arm.runs]
+    assert [(info.record["provenance"]["image"], info.record["seed"]) for info in runs] == [
+        (image, seed) for image in (IMAGE, OTHER_IMAGE, IMAGE, OTHER_IMAGE) for seed in (3, 4)
+    ]
+    assert len(kept_of(wanted, kept)) == len(wanted.reruns) == len(pods.heard) - 2
+    assert not [line for line in told if "the trainable's source was" in line], "each arm is compared with the record of its own image"

@@ -342,6 +342,7 @@ def test_of_two_trials_data_epochs_and_settings_are_arms_of_their_own_and_of_a_s
         ("settings", "start_from", {"trial": {**TRIAL, "start_from": {"digest": "sha256:9"}}}),
         ("settings", "objectives", {"trial": {**TRIAL, "objectives": [{**TRIAL["objectives"][0], "maximize": False}]}}),
         ("packages", "lib", {"provenance": {"packages": {"Lib": "1.0"}, "packages_from": {"Lib": "git+https://x/lib@bbb"}}}),
+        ("packages", "the CUDA of PyTorch", {"provenance": {"cuda": "13.0"}}),
         ("hardware", "GPUs", {"provenance": {"hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "1"}}}}),
     ],
 )
