@@ -32,6 +32,7 @@ PARTS = (
     "mlflow",
     "search",
     "gates",
+    "rollback",
     "objects",
     "compaction",
     "cold",
