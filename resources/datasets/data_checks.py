@@ -197,7 +197,7 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, before: Mapping[str
         return True, "the target is neither a class nor a number", []
     scores, rows = outcome
     if not scores:
-        return True, reason_without_any(len(scalar_features(dataset, source))), []
+        return True, reason_without_predictors(dataset, source), []
     return False, f"predict the target by themselves, on rows that they were not fitted to: {listed(scores)}; were they made of it?", rows
 
 
@@ -226,6 +226,12 @@ def lone_predictors_of(dataset: Dataset, source: DatasetSource, accepted: Sequen
     values = rows.select([source.target, *scores]).take(pa.array(places)).to_pylist()
     shown = [shown_row(splits[place], row) for place, row in zip(places, values, strict=True)]
     return [f"{name} ({how} {score:.3f})" for name, score in scores.items()], shown
+
+
+def reason_without_predictors(dataset: Dataset, source: DatasetSource) -> str:
+    """Why a check passes that has found no column that predicts the target by itself."""
+    rows = sum(count for split, count in dataset.splits.items() if split == "train" or split.startswith("fold-"))
+    return reason_without_any(len(scalar_features(dataset, source)), rows)
 
 
 def scalar_features(dataset: Dataset, source: DatasetSource) -> list[str]:

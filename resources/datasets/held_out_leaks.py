@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from halving import Dataset
 from halving.data.shards import shards_of
-from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, scalar_features
-from resources.datasets.lone_predictor import reason_without_any
+from resources.datasets.data_checks import DataCheck, check_one, lone_predictors_of, reason_without_predictors
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_writing import rows_of
 from resources.datasets.shown_rows import Row, look_up
@@ -67,7 +66,7 @@ def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str) -> 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
     scores, rows = lone_predictors_of(dataset, source, accepted) or ([], [])
     if not scores:
-        reason = reason_without_any(len(scalar_features(dataset, source)))
+        reason = reason_without_predictors(dataset, source)
         return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
     reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
     return DataCheck("lone_predictor", False, reason, True, rows)

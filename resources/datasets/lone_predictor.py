@@ -17,8 +17,10 @@ _LEAST_ROWS = 40
 MOST_COLUMNS = 500
 
 
-def reason_without_any(columns: int) -> str:
-    """Why a check passes that has found no such column among so many."""
+def reason_without_any(columns: int, rows: int) -> str:
+    """Why a check passes that has found no such column among so many, in so many rows to try them on."""
+    if rows < _LEAST_ROWS:
+        return f"columns were not tried as predictors: {rows} rows that are trained on are too few for that, {_LEAST_ROWS} are needed"
     tried = f" of the first {MOST_COLUMNS} (the others were not tried)" if columns > MOST_COLUMNS else ""
     return f"no single column{tried} predicts the target"
 

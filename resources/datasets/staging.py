@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from halving import Store
+from halving.machine.temporary_folders import folder_of_user, temporary_folder
 from halving.store.faults import store_faults
-from resources.temporary_folders import folder_of_user, temporary_folder
 
 
 @contextlib.contextmanager

@@ -47,10 +47,11 @@ def content_of(manifest: Mapping[str, Any], split: str) -> str:
 
 
 def count_look(catalog: Catalog, *, content: str, split: str, checkpoint: str, sweep: str) -> Looks:
-    """Write down that a split judges a winner now; gives what it has judged until now, this included.
+    """Write down that a split is about to judge a winner; gives what it has judged until now, this included.
 
     Args:
         content: of the split; see :func:`content_of`.
+        checkpoint: of the search's winner; the same look judges the seeds of its final training.
     """
     with catalog.write(exclusive=True) as session:
         row, now = session.get(SplitLookRow, (content, split, checkpoint)), utcnow()

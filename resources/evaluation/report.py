@@ -104,13 +104,16 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | No
         raise NoWinner(f"sweep {sweep} has no result: {failures}. What happened: {store.address(report_path(sweep))}")
     code = code_here(spec)
     with held_out(Dataset(store, snapshot.name, snapshot.digest), spec) as rows:
+        # Before anything is judged: an evaluator may print what it sees, and fail after that.
+        of_split = content_of(rows.dataset.manifest, TEST_SPLIT)
+        looks = count_look(catalog, content=of_split, split=TEST_SPLIT, checkpoint=summary.best.checkpoint, sweep=sweep)
         final = _final(spec, summary, rows) if spec.final else None
         winner, on = (final.promotable, spec.train_on(0)) if final and final.promotable else (summary.best, spec.train_on(None))
         judged, about = _judged(store, catalog, spec, rows.trained_on(on), sweep, winner)
         groups = groups_of(spec.slices, rows.table)
     spent = time_spent(store, spec.project, winner.key)
     about |= {"time_spent": spent.as_dict() if spent else None}
-    about |= {"final": final.data if final else None, "code": keep_code(store, spec, code)}
+    about |= {"looks": looks.as_dict(), "final": final.data if final else None, "code": keep_code(store, spec, code)}
     data, shown = data | about, replace(shown, given=judged.answered.figures)
     data["gates"] = judge(data, groups) if judge else None
     cpu_seconds = (time.monotonic() - began) * spec.resources.cpus
@@ -136,12 +139,6 @@ def _final(spec: SweepSpec, summary: SweepSummary, rows: HeldOut) -> FinalSeeds:
 def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, sweep: str, winner: Standing) -> tuple[Judged, dict[str, Any]]:
     """The winner on the held-out rows, and what the report says of it and of the champion."""
     judged = judge_checkpoint(rows, spec, params=winner.params, checkpoint=winner.checkpoint, serving=True)
-    looked = {
-        "content": content_of(rows.dataset.manifest, TEST_SPLIT),
-        "split": TEST_SPLIT,
-        "checkpoint": winner.checkpoint,
-        "sweep": sweep,
-    }
     champion = _champion(catalog, spec, sweep, rows)
     without = champion is None and judged.predictions.target is not None
     return judged, {
@@ -160,7 +157,6 @@ def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, swee
         "baseline": _baseline(rows, judged) if without else None,
         "champion": champion,
         "is_champion": _is_champion(catalog, spec, sweep),
-        "looks": count_look(catalog, **looked).as_dict(),
     }
 
 

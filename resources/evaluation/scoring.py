@@ -1,11 +1,9 @@
 """Scores of a checkpoint on rows that it was not trained on."""
 
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from halving import Dataset, Evaluation
 from halving.errors import InvalidInput
+from halving.machine.temporary_folders import scratch_folder
 from resources.datasets.row_hashes import column_words, hash_rows
 from resources.evaluation.answers import Answer
 from resources.evaluation.asking import Answered, PredictionFailed, ask
@@ -109,8 +108,8 @@ def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
     regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
     metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
     table = dataset.read(TEST_SPLIT)
-    with tempfile.TemporaryDirectory(prefix="halving-rows-") as folder:
-        file = Path(folder, "rows.arrow")
+    with scratch_folder("rows") as folder:
+        file = folder / "rows.arrow"
         features = table.drop_columns([dataset.target])
         with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, features.schema) as writer:
             writer.write_table(features)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from halving.errors import StoreError
+from halving.machine.temporary_folders import scratch_folder
 from halving.store.faults import store_faults
-from resources.temporary_folders import folder_of_user, temporary_folder
 
 if TYPE_CHECKING:
     import duckdb
@@ -49,7 +49,7 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
 def _spill_folder(what: str) -> Iterator[Path]:
     with ExitStack() as stack:
         with store_faults(f"{what} failed"):
-            folder = stack.enter_context(temporary_folder(folder_of_user("duckdb")))
+            folder = stack.enter_context(scratch_folder("duckdb"))
         yield folder
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from halving.errors import InvalidInput, NotFound, StoreError
+from halving.machine.temporary_folders import scratch_folder
 from halving.store.json_files import to_json
 from halving.store.local_files import path_of, temporary_file
 from halving.store.store import Store, blob_name, digest_of
@@ -89,9 +89,9 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
     _check_apart(store, place)
     began, moment = time.monotonic(), time.time()
     backup = f"{datetime.fromtimestamp(moment, UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    with _under_way(place, backup) as base, TemporaryDirectory(prefix="halving-") as folder:
+    with _under_way(place, backup) as base, scratch_folder("backup") as folder:
         copying = _Copying(store, place, _known(place, base), progress)
-        dump = Path(folder) / "catalog.jsonl.gz"
+        dump = folder / "catalog.jsonl.gz"
         for _ in range(_TRIES):
             before = {name for name, _, _ in files_to_keep(store)}
             rows, revision = dump_catalog(catalog, dump), revision_of(catalog)

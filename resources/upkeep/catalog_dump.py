@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Connection, Engine, Integer, MetaData, Table, create_engine, func, insert, inspect, select, text
 
 from halving.errors import InvalidInput, StoreError
+from halving.machine.temporary_folders import scratch_folder
 from resources.catalog import Base, Catalog, PublishedModelRow, SweepRow, TrialRow
 from resources.catalog.catalog import newest_revision
 from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
@@ -174,7 +174,7 @@ def _snapshot(catalog: Catalog) -> Iterator[Connection]:
         with catalog.engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
             yield connection
         return
-    with TemporaryDirectory(prefix="halving-") as folder:
+    with scratch_folder("backup") as folder:
         copy = f"{folder}/catalog.db"
         source, target = sqlite3.connect(str(catalog.engine.url.database)), sqlite3.connect(copy)
         try:

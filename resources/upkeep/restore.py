@@ -10,10 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from halving.errors import InvalidInput, NotFound
+from halving.machine.temporary_folders import scratch_folder
 from halving.store.json_files import to_json
 from halving.store.store import Store
 from resources.catalog import Catalog
@@ -74,8 +73,8 @@ def restore(
             done += len(part)
             if progress:
                 progress(done, len(left))
-    with TemporaryDirectory(prefix="halving-") as folder:
-        local = Path(folder) / "catalog.jsonl.gz"
+    with scratch_folder("restore") as folder:
+        local = folder / "catalog.jsonl.gz"
         local.write_bytes(dump)
         load_catalog(catalog, local, manifest.revision)
     store.delete(_BEGUN)

@@ -7,12 +7,17 @@ import httpx2
 import pytest
 from sqlalchemy import select
 
+import halving
 from resources.backend import Backend
 from resources.catalog import IntentRow
 from resources.datasets.snapshots import take_snapshot
+from resources.registry import stages
+from resources.registry.publishing import publish
 from resources.sweep_spec import parse_spec
 from tests.server import plain_http
 from tests.server.processes import server_of
+from tests.server.registry import promoted
+from tests.waiting import wait_for
 
 KEY = {"Idempotency-Key": "0b1c"}
 Small = Callable[..., dict[str, Any]]
@@ -45,3 +50,21 @@ def test_what_was_acknowledged_outlives_a_kill_and_is_there_once(backend: Backen
     with backend.catalog.read() as session:
         (intent,) = session.scalars(select(IntentRow))
     assert (intent.id, intent.status) == (first.json()["intent"], "waiting")
+
+
+@pytest.mark.slow
+def test_a_server_that_starts_tells_the_store_of_a_champion_whose_process_was_killed_before_it_could(
+    backend: Backend, small: Small
+) -> None:
+    for seed in (0, 1):
+        row = promoted(backend, parse_spec(small(seed=seed)))
+        stages.promote(backend.catalog, "small", row.version, actor="ann", note="for the test", force=True)
+    assert publish(backend.store, backend.catalog) == []
+    stages.rollback(backend.catalog, "small", actor="ann")  # and the process is gone
+
+    def champion() -> str:
+        return halving.resolve("small@champion", root=backend.store.root).version
+
+    assert champion() == "1.0.1"
+    with server_of(backend.store.root):
+        wait_for(lambda: champion() == "1.0.0", 60, "the store names the champion of the catalog")

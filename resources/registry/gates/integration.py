@@ -5,13 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from halving import Store
+from halving.machine.temporary_folders import scratch_folder
 from halving.records.memory_kills import MemoryKills
 from halving.trial.import_string import where
 from resources.evaluation.memory_limit import LOOK_SECONDS, Family, most_memory
@@ -26,13 +26,13 @@ _SAID = 500  # characters of what a failed test has written
 def judge_integration(gate: IntegrationTests, store: Store, report: dict[str, Any]) -> Verdict:
     """Export the winner into a temporary folder, and run the tests on it in a process of their own."""
     so_far = EvaluationReport(report, store.put_blob(json.dumps(report, sort_keys=True, indent=1).encode()), "", "")
-    with tempfile.TemporaryDirectory(prefix="halving-candidate-", ignore_cleanup_errors=True) as work:
+    with scratch_folder("candidate") as work:
         try:
-            folder = export_candidate(store, so_far, Path(work) / "model")
+            folder = export_candidate(store, so_far, work / "model")
         except Exception as error:  # noqa: BLE001  # the predictor and the exporter are called, whose code may raise anything
             reason = f"the winner could not be exported: {type(error).__name__} at {where(error)}: {error}"
             return Verdict("integration_tests", FAIL, reason, gate.function)
-        return _run(gate, folder, Path(work) / "said")
+        return _run(gate, folder, work / "said")
 
 
 def _run(gate: IntegrationTests, folder: Path, said: Path) -> Verdict:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halving.data.locks import lockable, try_lock
 from halving.data.shards import Shard, damaged
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
+from halving.machine.locks import lockable, try_lock
 from halving.store.retry import warn_once
 from halving.store.store import Store
 

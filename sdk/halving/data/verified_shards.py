@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from halving.data.locks import Turns, lockable, try_lock
 from halving.data.shard_cache import FOLDER_VARIABLE, cache_folder
 from halving.data.shard_copies import Fetching, fetch_again
 from halving.data.shards import Shard, checked_shard, damaged, missing, select_columns
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
+from halving.machine.locks import Turns, lockable, try_lock
 from halving.store.faults import store_faults
 from halving.store.retry import warn_once
 from halving.store.store import Store

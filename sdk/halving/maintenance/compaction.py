@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import check_name
+from halving.machine.temporary_folders import scratch_folder
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rewrite import AT_ONCE, add_file, add_files, add_history, write_sorted
 from halving.metrics.manifest import Absorbed, Manifest, RunFiles, new_name, project_folder, publish_manifest, run_files, superseded
@@ -185,8 +185,8 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
         absorbed[attempt] = absorbed.get(attempt, Absorbed(0)).and_segment(sequence, added.metadata)
         read += added.bytes
     history = add_history(sorter, store, project, before)
-    with TemporaryDirectory(prefix="halving-") as temporary, ThreadPoolExecutor(1) as beside:
-        rewritten = write_sorted(sorter, run, Path(temporary), history)
+    with scratch_folder("compaction") as temporary, ThreadPoolExecutor(1) as beside:
+        rewritten = write_sorted(sorter, run, temporary, history)
         sizes = [file.stat().st_size if file else 0 for file in (rewritten.full, rewritten.rollup)]
         publishing = beside.submit(publish, store, project, run, "rollup", generation, rewritten.rollup)
         full = publish(store, project, run, "full", generation, rewritten.full)

@@ -8,10 +8,9 @@ segments that are not compacted are left alone: compact them first.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
+from halving.machine.temporary_folders import scratch_folder
 from halving.maintenance.compaction import clean, commit, contiguous, publish
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rewrite import add_file, write_sorted
@@ -152,8 +151,8 @@ def _drop_system(store: Store, state: RunState) -> None:
         add_file(sorter, store, f"{project_folder(project)}/{manifest.full}", lambda key: family_of(key) != "system")
     except FileNotFoundError:  # a compaction was first: the next retention does it
         return
-    with TemporaryDirectory(prefix="halving-") as temporary:
-        rewritten = write_sorted(sorter, run, Path(temporary), {})
+    with scratch_folder("retention") as temporary:
+        rewritten = write_sorted(sorter, run, temporary, {})
         full = publish(store, project, run, "full", generation, rewritten.full)
     history = {**manifest.history, **({"system": manifest.rollup} if manifest.rollup else {})}
     following = replace(manifest, generation=generation, written=this_moment(), full=full, held=rewritten.held, history=history)

@@ -12,15 +12,11 @@
     model.onnx             where the spec names an exporter
 """
 
-import fcntl
 import json
 import os
 import shutil
-import tempfile
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +26,7 @@ from halving.checkpoints.restoring import saved_state
 from halving.data.dataset import Dataset
 from halving.data.verified_shards import whole_shard
 from halving.errors import AlreadyExists, HalvingError, StoreError
+from halving.machine.temporary_folders import temporary_folder
 from halving.models.card import model_card
 from halving.models.example import as_json
 from halving.models.exported import CODE, ONNX, write_manifest
@@ -51,7 +48,6 @@ if TYPE_CHECKING:
 TRIED_ROWS, EXAMPLE_ROWS = 200, 5
 INPUTS, PREDICTIONS = "input_example.json", "predictions.json"
 _TEST_SPLIT = "test"
-_BEGINNING_SECONDS = 60.0  # within which an export has locked its folder
 
 
 class ExportDiffers(HalvingError, RuntimeError):
@@ -89,8 +85,7 @@ def export_model(
     warn_of_secrets(manifest.model, manifest.code, stacklevel=2)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(target.parent)
-        with _temporary_folder(target) as temporary:
+        with temporary_folder(target.parent) as temporary:
             whole, work = temporary / "model", temporary / "work"
             whole.mkdir()
             work.mkdir()
@@ -195,29 +190,3 @@ def _sync(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         if path.is_dir():
             sync_folder(path)
-
-
-@contextmanager
-def _temporary_folder(target: Path) -> Iterator[Path]:
-    """A folder beside ``target``, locked for as long as this process is at it."""
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.export-", dir=target.parent) as temporary:
-        descriptor = os.open(temporary, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield Path(temporary)
-        finally:
-            os.close(descriptor)
-
-
-def _clear_abandoned(parent: Path) -> None:
-    """Delete what exports that were killed have left here: nobody holds its lock."""
-    for left in parent.glob(".*.export-*"):
-        with suppress(OSError):  # another process is at it
-            if left.stat().st_mtime > time.time() - _BEGINNING_SECONDS:
-                continue
-            descriptor = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(descriptor)

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from halving.errors import InvalidInput, NotFound
+from halving.machine.temporary_folders import scratch_folder
 from halving.records import provenance
 from halving.records.provenance import CHECKOUT
 from halving.rerun.execution import STDERR
@@ -71,8 +71,8 @@ class Environments:
 @contextmanager
 def environments() -> Iterator[Environments]:
     """Environments that are deleted when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="halving-environments-", ignore_cleanup_errors=True) as folder:
-        yield Environments(Path(folder).resolve())
+    with scratch_folder("environments") as folder:
+        yield Environments(folder.resolve())
 
 
 def build_environment(plan: Plan, code: Path, folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 import secrets
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from halving.data.dataset import Dataset
 from halving.data.shards import Shard, shards_of
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.ingest.recovery import recover_run
+from halving.machine.temporary_folders import scratch_folder
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run
 from halving.records import provenance
 from halving.records.run_record import RunRecords
@@ -141,8 +141,8 @@ def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str
     """
     project, new = _new_run(plan)
     tell(f"training {plan.name} again as {project}/{new}")
-    with tempfile.TemporaryDirectory(prefix="halving-rerun-") as scratch:
-        status = train_again(plan, store, new, code=code, python=python, scratch=Path(scratch))
+    with scratch_folder("rerun") as scratch:
+        status = train_again(plan, store, new, code=code, python=python, scratch=scratch)
     try:
         found = read_run(store, project, new)
     except NotFound:

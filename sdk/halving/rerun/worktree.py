@@ -1,14 +1,16 @@
 """The code of a run in a folder of its own: a temporary git worktree of its commit, with what it had changed over it."""
 
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from halving.errors import InvalidInput, NotFound
+from halving.machine.temporary_folders import folder_of_user, scratch_folder
 from halving.rerun.plan import Plan
 from halving.store.store import Store
+
+_SCRATCH = "rerun"
 
 
 def repository_at(folder: Path) -> Path:
@@ -61,8 +63,9 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
     """
     check_commit(repository, plan)
     patch = _patch(plan, store)
-    with tempfile.TemporaryDirectory(prefix="halving-rerun-") as scratch:
-        code = Path(scratch).resolve() / "code"
+    with scratch_folder(_SCRATCH) as scratch:
+        _forget_abandoned(repository)
+        code = scratch.resolve() / "code"
         try:
             _run(repository, "worktree", "add", "--detach", "--force", str(code), str(plan.commit))
             if patch:
@@ -72,6 +75,14 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
             yield code
         finally:
             _git(repository, "worktree", "remove", "--force", str(code))
+
+
+def _forget_abandoned(repository: Path) -> None:
+    """Have git forget the worktrees of killed reruns, whose folders are gone; those of others, on a disk that is not mounted now, stay."""
+    ours = f"worktree {folder_of_user(_SCRATCH).resolve()}/"
+    for line in _git(repository, "worktree", "list", "--porcelain").stdout.decode(errors="replace").splitlines():
+        if line.startswith(ours) and not Path(path := line.removeprefix("worktree ")).exists():
+            _git(repository, "worktree", "remove", "--force", path)
 
 
 def _fetch_submodules(code: Path, plan: Plan) -> None:

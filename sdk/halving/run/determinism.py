@@ -33,6 +33,11 @@ def make_deterministic() -> None:
         torch.backends.cudnn.benchmark = False
 
 
+def hash_is_random() -> bool:
+    """Whether Python's ``hash`` of texts differs from one start of this program to the next, and with it the order of a set of them."""
+    return not os.environ.get("PYTHONHASHSEED", "").isdigit()
+
+
 def determinism_flags() -> dict[str, Any]:
     """The settings that decide whether this process is deterministic, for the run's record."""
     flags: dict[str, Any] = {name: os.environ.get(name) for name in VARIABLES}

@@ -12,11 +12,12 @@ from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.run_record import RunRecords
+from halving.run.determinism import hash_is_random
 from halving.run.rerun_request import RerunRequest, how_begun
 from halving.run.run import Run
 from halving.store.json_files import to_json
 from halving.store.opening import open_store
-from halving.store.retry import retry_while_unavailable
+from halving.store.retry import retry_while_unavailable, warn_once
 from halving.store.store import Store
 from halving.trial.context import Controller, TrialContext
 
@@ -77,6 +78,12 @@ def init(
         seed, deterministic, parent = rerun.seed, rerun.deterministic, {**parent, **rerun.parent}
     if deterministic and seed is None:
         seed = 0
+    if deterministic and hash_is_random():
+        warn_once(
+            "PYTHONHASHSEED",
+            "deterministic = True, but Python's hash() differs from one start to the next, and with it the order of a set of texts: "
+            "start the program with PYTHONHASHSEED=0",
+        )
     run = ranks.together("halving.init()", lambda: id or new_id())
     store = open_store(root, url, token, f"{project}/{run}")
     agreed = ranks.together("halving.init()", lambda: _agreed(store, project, id, config, seed, ranks))

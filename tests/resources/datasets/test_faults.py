@@ -279,7 +279,7 @@ def test_what_another_process_is_making_stays(tmp_path: Path) -> None:
         with staging_folder(store) as other:
             assert (own / "rows").exists()
             assert own != other
-    abandoned = tmp_path / "shards" / ".making-dead"
+    abandoned = tmp_path / "shards" / ".halving-making-dead"
     abandoned.mkdir()
     (abandoned / "lock").touch()
     with (abandoned / "lock").open("r+") as lock:

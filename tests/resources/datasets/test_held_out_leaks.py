@@ -73,6 +73,11 @@ def test_columns_that_were_not_tried_as_predictors_are_named(leaks: Leaks, monke
     assert "of the first 2 (the others were not tried) predicts" in leaks(visits())["lone_predictor"].reason
 
 
+def test_with_few_rows_it_says_that_no_column_was_tried(leaks: Leaks) -> None:
+    few = visits(part=["train"] * 39 + ["validation"] * 61 + ["test"] * 200)
+    assert "39 rows that are trained on are too few for that, 40 are needed" in leaks(few)["lone_predictor"].reason
+
+
 def test_a_row_that_is_twice_in_what_is_trained_on_is_no_leak_of_the_test_split(leaks: Leaks) -> None:
     assert leaks(with_copy("low", "validation"))["leaked_features"].passed
 

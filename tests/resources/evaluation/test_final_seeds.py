@@ -1,5 +1,6 @@
 """The final training is judged seed by seed: mean, spread, and the median one, which is promoted; what is missing is named."""
 
+import io
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from halving.checkpoints.serialization import unpack
 from halving.errors import StoreUnavailable
 from halving.models.model import trained_run
 from halving.records.run_record import RunRecords
@@ -177,6 +179,19 @@ def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_t
     plain = worked(backend, small_spec(trainable=spec.trainable, predictor=spec.predictor, strategy=spec.strategy, max_trials=1, seed=1))
     champion = evaluate_sweep(backend.store, backend.catalog, plain).data["champion"]
     assert (champion["version"], champion["metrics"]["accuracy"]) == ("1.0.0", 1.0)
+
+
+@pytest.mark.slow
+def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(backend: Backend, small_spec: Spec) -> None:
+    given: dict[str, Any] = {"strategy": {"random": {"budget": 1}}, "max_trials": 1, "final": {"seeds": 2, "epochs": 4}}
+    sweep = worked(backend, small_spec(trainable="tests.trainables:train_crashing", **given))
+    final = evaluate_sweep(backend.store, backend.catalog, sweep).data["final"]
+    assert [(seed["status"], seed["epochs"]) for seed in final["seeds"]] == [("completed", 4)] * 2
+    for seed in final["seeds"]:
+        saved = RunRecords(backend.store, "small", seed["key"]).checkpoints()
+        assert [(each.epoch, each.attempt) for each in (saved[0], saved[-1])] == [(1, 1), (4, 2)], "killed in the second epoch"
+        weights = unpack(io.BytesIO(backend.store.get_blob(saved[-1].digest)), {"epochs_seen": None})
+        assert weights["epochs_seen"] == [1, 2, 3, 4], "none is missing, and none there twice"
 
 
 @pytest.mark.slow

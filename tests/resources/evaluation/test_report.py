@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from halving import Dataset, InvalidInput, Store
 from halving.records.run_record import RunRecords
 from resources.analysis.summary import summarize
 from resources.backend import Backend
+from resources.catalog import SplitLookRow
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation import predictions
 from resources.evaluation.page import number
@@ -302,21 +304,35 @@ def test_an_evaluator_takes_the_predictors_place(backend: Backend, worked: Calla
 )
 def test_an_evaluator_that_returns_something_else_is_named(backend: Backend, worked: Callable[..., str], evaluator: str, said: str) -> None:
     sweep = worked(predictor=None, evaluator=f"tests.predictors:{evaluator}", max_trials=1)
-    with pytest.raises(PredictionFailed, match=said):
-        evaluate_sweep(backend.store, backend.catalog, sweep)
+    for looks in (1, 2):
+        with pytest.raises(PredictionFailed, match=said):
+            evaluate_sweep(backend.store, backend.catalog, sweep)
+        with backend.catalog.read() as session:
+            (look,) = session.scalars(select(SplitLookRow))
+        assert (look.sweep, look.times) == (sweep, looks), "it has seen the rows"
 
 
 @pytest.mark.slow
-def test_a_champion_whose_predictor_fails_is_told_and_the_winner_is_still_judged(
-    backend: Backend, worked: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import a_package_that_is_gone", "there is no module 'a_package_that_is_gone'"),
+        (
+            "import time\ndef predict(run, table):\n    time.sleep(600)",
+            "predictor moved_since:predict was ended after 15 seconds without an answer, the limit evaluation_limits.seconds",
+        ),
+    ],
+)
+def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_still_judged(
+    backend: Backend, worked: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     module = tmp_path / "moved_since.py"
     module.write_text("from tests.trainables import predict")
-    promoted(backend, worked(max_trials=1, predictor="moved_since:predict"))
-    module.write_text("import a_package_that_is_gone")
+    promoted(backend, worked(max_trials=1, predictor="moved_since:predict", evaluation_limits={"seconds": 15}))
+    module.write_text(code)
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1, seed=1))
-    assert "there is no module 'a_package_that_is_gone'" in report.data["champion"]["error"]
+    assert said in report.data["champion"]["error"]
     assert report.data["metrics"]["accuracy"] == 1.0
 
 

@@ -1,6 +1,5 @@
 """Models as folders that stand alone, and models that answer: whole or not at all, and never of bytes that are not theirs."""
 
-import fcntl
 import io
 import json
 import os
@@ -21,6 +20,7 @@ import pytest
 
 from halving import AlreadyExists, Dataset, InvalidInput, StoreError, load_model
 from halving.checkpoints.serialization import pack
+from halving.machine.temporary_folders import temporary_folder
 from halving.models import export
 from halving.models.export import ExportDiffers, export_model
 from halving.models.manifest import Manifest
@@ -278,16 +278,18 @@ def test_a_folder_that_was_changed_is_not_loaded(
 def test_what_killed_exports_left_goes_away_with_the_next_and_what_is_in_use_stays(
     backend: Backend, made: Callable[..., Manifest], tmp_path: Path
 ) -> None:
-    left, used, new = (tmp_path / f".{name}.export-1" for name in ("left", "used", "new"))
-    for folder in (left, used, new):
-        folder.mkdir()
-    for folder in (left, used):
-        os.utime(folder, (0, 0))
-    descriptor = os.open(used, os.O_RDONLY)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    export_model(backend.store, made(), tmp_path / "out")
-    os.close(descriptor)
-    assert {path.name for path in tmp_path.glob(".*export*")} == {used.name, new.name}
+    place = tmp_path / "exports"
+    if not (child := os.fork()):
+        with temporary_folder(place) as left:
+            (left / "model").mkdir()
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (killed,) = place.iterdir()
+    assert (killed / "model").exists()
+    with temporary_folder(place) as used:
+        assert list(place.iterdir()) == [used]
+        export_model(backend.store, made(), place / "out")
+        assert {path.name for path in place.iterdir()} == {used.name, "out"}
 
 
 def test_a_wrong_number_of_predictions_is_an_error(backend: Backend, made: Callable[..., Manifest]) -> None:

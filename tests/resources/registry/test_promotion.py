@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from halving import InvalidInput, NotFound, StoreError, load_model
@@ -223,6 +224,31 @@ def test_test_rows_that_were_trained_on_block_the_promotion(backend: Backend, ev
     dataset["checks"] = {"leaked_rows": "warn"}
     report = evaluated(GOOD, passes=False, dataset=dataset, gates=[{"leakage": {"accept": ["x"]}}])
     with pytest.raises(GateFailed, match="leakage: 3 of the 30 rows of the test split have the features of a row of another split"):
+        promote_winner(backend, report)
+
+
+def planted() -> pa.Table:
+    """As the small dataset, with a copy of the target and a customer who is in all three."""
+    table = trainables.data()
+    parts = pa.array(["train"] * 45 + ["validation"] * 15 + ["test"] * 30)
+    customers = pa.array([row % 30 for row in range(90)])
+    return table.append_column("paid", table.column("label")).append_column("customer", customers).append_column("part", parts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "leakage: paid .*predict the target by themselves"),
+        ({"group": ["customer"]}, "leakage: 30 values of customer are in two splits or more"),
+    ],
+)
+def test_a_leak_that_was_planted_blocks_the_promotion(
+    backend: Backend, evaluated: Callable[..., EvaluationReport], settings: dict[str, Any], said: str
+) -> None:
+    dataset = {"name": "planted", "source": "tests.resources.registry.test_promotion:planted", "target": "label", "split_column": "part"}
+    report = evaluated(GOOD, passes=False, dataset=dataset | settings, gates=["leakage"])
+    with pytest.raises(GateFailed, match=said):
         promote_winner(backend, report)
 
 

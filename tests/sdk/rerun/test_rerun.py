@@ -16,8 +16,10 @@ from halving.cli.main import main
 from halving.cli.rerun import ended_as_by_ctrl_c
 from halving.query.runs import read_run
 from halving.rerun import rerun as rerun_module
+from halving.rerun.plan import plan_of
 from halving.rerun.rerun import Options, RerunFailed, RerunRefused, rerun
 from halving.rerun.verdict import Verdict
+from halving.rerun.worktree import worktree
 from tests.sdk.records.test_provenance import git
 from tests.sdk.run.test_run import start
 from tests.waiting import wait_for
@@ -311,3 +313,6 @@ def test_a_rerun_that_is_ended_trains_no_longer_and_where_it_could_takes_its_wor
         assert process.wait() == (130 if number == signal.SIGTERM else -number)
     wait_for(lambda: not Path(f"/proc/{started.read_text()}").exists(), 30, "the end of what trained")
     assert git(checkout, "worktree", "list").count("\n") == (number == signal.SIGKILL)
+    with worktree(checkout, plan_of(read_run(store, "p", "r"), None), store):
+        assert git(checkout, "worktree", "list").count("\n") == 1, "what the killed one left goes with the next"
+    assert git(checkout, "worktree", "list").count("\n") == 0

@@ -42,6 +42,23 @@ def test_the_same_seed_draws_the_same_in_every_library_and_worker_although_they_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("variable", "warnings"), [("", 1), ("random", 1), ("0", 0), ("7", 0)])
+def test_a_random_hash_is_warned_about_once_where_the_program_asks_for_determinism(
+    script: Script, store: Store, monkeypatch: pytest.MonkeyPatch, variable: str, warnings: int
+) -> None:
+    source = """
+import halving
+for name in ("a", "b"):
+    halving.init("p", id=name, deterministic=True, system_metrics=None).finish()
+halving.init("p", id="c", system_metrics=None).finish()
+"""
+    monkeypatch.setenv("PYTHONHASHSEED", variable)
+    done = script(source)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("start the program with PYTHONHASHSEED=0") == warnings, done.stderr
+
+
+@pytest.mark.slow
 def test_it_works_without_torch_and_seeds_by_0_where_no_seed_is_given(script: Script, store: Store) -> None:
     source = """
 import sys

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from halving import StoreError
-from resources.features.engine import engine
-from resources.temporary_folders import folder_of_user, temporary_folder
+from halving.machine.temporary_folders import folder_of_user, scratch_folder, temporary_folder
 
 _KILLED = """
 import os, signal
-from resources.features.engine import engine
+from halving.machine.temporary_folders import scratch_folder
 
-with engine("a join") as (connection, folder):
+with scratch_folder("join") as folder:
     (folder / "spilled").write_bytes(b"gigabytes")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -45,17 +44,17 @@ def test_a_folder_in_use_is_left_alone_and_goes_at_the_end(tmp_path: Path) -> No
 def test_what_a_killed_process_spilled_is_deleted_by_the_next(disk: Path) -> None:
     done = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    base = disk / f"halving-duckdb-{os.getuid()}"
+    base = disk / f"halving-join-{os.getuid()}"
     (left,) = base.iterdir()
     assert (left / "spilled").exists()
-    with engine("a join") as (_, folder):
+    with scratch_folder("join") as folder:
         assert list(base.iterdir()) == [folder]
     assert list(base.iterdir()) == []
 
 
 _KILLED_AT_THE_END = """
 import os, pathlib, shutil, signal, sys
-from resources.temporary_folders import temporary_folder
+from halving.machine.temporary_folders import temporary_folder
 
 with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
     for number in range(5):
@@ -75,7 +74,7 @@ with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
 
 _FORKED = """
 import os, pathlib, signal, sys, time
-from resources.temporary_folders import temporary_folder
+from halving.machine.temporary_folders import temporary_folder
 
 with temporary_folder(pathlib.Path(sys.argv[1])) as folder:
     if not os.fork():
@@ -120,14 +119,14 @@ def test_on_a_disk_without_locks_folders_are_made_and_go_all_the_same(tmp_path: 
 
 
 def test_an_empty_folder_of_a_process_that_was_killed_at_its_beginning_goes(tmp_path: Path) -> None:
-    (tmp_path / ".making-killed").mkdir()
+    (tmp_path / ".halving-making-killed").mkdir()
     with temporary_folder(tmp_path) as folder:
         assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize("kind", ["open to others", "a link", "a file"])
 def test_what_is_no_folder_of_this_user_alone_is_refused(disk: Path, kind: str) -> None:
-    place = disk / f"halving-duckdb-{os.getuid()}"
+    place = disk / f"halving-join-{os.getuid()}"
     if kind == "open to others":
         place.mkdir()
         place.chmod(0o777)
@@ -137,14 +136,14 @@ def test_what_is_no_folder_of_this_user_alone_is_refused(disk: Path, kind: str) 
     else:
         place.touch()
     with pytest.raises((StoreError, FileExistsError), match=str(place)):
-        folder_of_user("duckdb")
+        folder_of_user("join")
 
 
 def test_a_folder_of_another_user_is_refused(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folder_of_user("duckdb").stat().st_mode & 0o777 == 0o700
+    assert folder_of_user("join").stat().st_mode & 0o777 == 0o700
     user = os.getuid()
-    name = f"halving-duckdb-{user + 1}"
+    name = f"halving-join-{user + 1}"
     (disk / name).mkdir()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
     with pytest.raises(StoreError, match=f"^{disk}/{name} is not accepted .* a folder of this user's .* give another place by TMPDIR"):
-        folder_of_user("duckdb")
+        folder_of_user("join")

@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from halving.data.locks import lockable
 from halving.errors import StoreError
+from halving.machine.locks import lockable
 
-_PREFIX, _LOCK = ".making-", "lock"
+_PREFIX, _LOCK = ".halving-making-", "lock"
 
 
 @contextlib.contextmanager
@@ -33,6 +33,18 @@ def temporary_folder(base: Path) -> Iterator[Path]:
             yield folder
         finally:
             _delete(folder)
+
+
+@contextlib.contextmanager
+def scratch_folder(name: str) -> Iterator[Path]:
+    """A :func:`temporary_folder` on the temporary disk, among those of this user with the same name.
+
+    Raises:
+        OSError: the disk refuses it.
+        StoreError: as :func:`folder_of_user`.
+    """
+    with temporary_folder(folder_of_user(name)) as folder:
+        yield folder
 
 
 def folder_of_user(name: str) -> Path:
