@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halving.data.dataset import Dataset
-from halving.data.shards import Shard, shards_of
+from halving.data.shard_copies import fetch_again
+from halving.data.shards import shards_of
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.ingest.recovery import recover_run
 from halving.machine.temporary_folders import scratch_folder
@@ -257,21 +258,19 @@ def _check_strict(plan: Plan, found: Sequence[Difference], options: Options, adv
 
 
 def _check_data(store: Store, plan: Plan) -> None:
+    """See that what a trial was trained on is there; a missing shard is fetched from ``HALVING_DVC_REMOTE``, where that is set."""
     if plan.dataset is None:
         return
     dataset = Dataset(store, *plan.dataset)
     manifest = dataset.manifest  # raises NotFound, naming the snapshot
     for split in manifest["shards"]:
         for shard in shards_of(manifest, split):
-            if not _is_there(store, shard):
-                raise NotFound(f"the snapshot {dataset.name} {dataset.digest} of run {plan.name} is incomplete: {shard.name} is gone")
+            if not store.exists(shard.name):
+                gone = NotFound(f"the snapshot {dataset.name} {dataset.digest} of run {plan.name} is incomplete: {shard.name} is gone")
+                fetch_again(store, shard, gone, lambda _remote, fetch: fetch())
     start = (plan.trial or {}).get("start_from")
     if start and not store.has_blob(start["digest"]):
         raise NotFound(f"the checkpoint {start['digest']} from which run {plan.name} started is gone from {store.root}")
-
-
-def _is_there(store: Store, shard: Shard) -> bool:
-    return store.exists(shard.name)
 
 
 def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:

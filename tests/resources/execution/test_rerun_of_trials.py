@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from halving import NotFound
+from halving import NotFound, Store
 from halving.query.runs import read_run
-from halving.rerun.rerun import Options, rerun
+from halving.rerun.rerun import Options, planned, rerun
 from resources.analysis.trial_history import history_of
 from resources.backend import Backend
 from resources.execution.worker import TrialRunner
@@ -72,16 +72,28 @@ def test_a_trial_that_was_paused_twice_killed_once_and_resumed_elsewhere_has_the
 
 
 @pytest.mark.slow
-def test_a_rerun_of_a_trial_whose_snapshot_is_gone_names_it(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+def test_of_a_snapshot_what_is_gone_is_fetched_before_a_rerun_or_named(
+    backend: Backend, small_spec: Callable[..., SweepSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = Ran(backend, small_spec(max_trials=1)).work()
     key = f"{ran.sweep}.0000"
     manifest = Path(backend.store.root) / "datasets" / "points" / ran.snapshot.digest.removeprefix("sha256:")[:16] / "manifest.json"
     shard = next(iter(json.loads(manifest.read_text())["shards"].values()))[0][0]
-    (Path(backend.store.root) / "shards" / "sha256" / shard[:2] / shard).unlink()
+    place = Path(backend.store.root) / "shards" / "sha256" / shard[:2] / shard
+    content = place.read_bytes()
+    place.unlink()
     with pytest.raises(
         NotFound, match=f"the snapshot points {ran.snapshot.digest} of run small/{key} is incomplete: shards/sha256/.*{shard} is gone"
     ):
         rerun(backend.store, "small", key, OPTIONS)
+    remote = Store(tmp_path / "remote")
+    monkeypatch.setenv("HALVING_DVC_REMOTE", remote.root)
+    with pytest.raises(NotFound, match=f"{shard} is gone; nor could it be fetched from HALVING_DVC_REMOTE: "):
+        rerun(backend.store, "small", key, OPTIONS)
+    remote.create(f"shards/sha256/{shard[:2]}/{shard}", content)
+    with pytest.warns(UserWarning, match="it was fetched again from"):
+        planned(backend.store, "small", key)
+    assert place.read_bytes() == content
     manifest.unlink()
     with pytest.raises(NotFound, match=f"no dataset snapshot points {ran.snapshot.digest}"):
         rerun(backend.store, "small", key, OPTIONS)
