@@ -21,6 +21,7 @@ import yaml
 from kubernetes.client import NetworkingV1Api
 from sqlalchemy import select
 
+from halving.cli.main import main
 from halving.errors import NotFound
 from halving.query.runs import read_run
 from halving.rerun.execution import TrialRequest
@@ -446,10 +447,11 @@ def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_i
 ) -> None:
     ran = run(trainable="in_image:train_arrays", deterministic=True).work()
     key, store, pods, said = f"{ran.sweep}.0000", ran.backend.store, rerun_pods(), []
-    options = Options(repository=Path("/nowhere"), strict=True, accepted=("image",))  # the image may be named by a tag
+    options = Options(repository=Path("/nowhere"), strict=True)
+    assert read_run(store, "small", key).record["provenance"]["image_digest"].startswith("sha256:"), "the image is named by a tag"
     verdict = rerun(store, "small", key, options, said.append, pods)
     assert (verdict.verdict, verdict.points, verdict.weights_equal) == ("identical", 4, True), said
-    assert {one.factor for one in verdict.factors} <= {"image"}
+    assert verdict.factors == []
     again = read_run(store, "small", verdict.run)
     assert (again.status, again.parent["rerun_of"]) == ("finished", f"small/{key}")
     assert again.record["provenance"]["image"] == ran.records(0).read()["provenance"]["image"]
@@ -461,5 +463,25 @@ def test_a_rerun_trains_in_a_pod_of_the_recorded_image_and_is_identical_and_an_i
     assert pods is not None
     with pytest.raises(NotFound, match=f"the image localhost/nowhere:1 of run small/{key} cannot be had by this cluster any more: .*Pull"):
         pods.train(store, PodRerun(**gone, resources={"cpus": 0.25}, variables={}, request=request), lambda *_: None, said.append)
+    left = [pod for pod in ran.site.pods() if pod.metadata.labels.get("halving/pod") == "rerun"]
+    assert all(pod.metadata.deletion_timestamp for pod in left)
+
+
+def test_what_a_param_does_is_measured_by_reruns_in_pods_by_the_command(
+    run: Callable[..., RanInPods], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran = run(trainable="in_image:train_arrays", max_trials=2, strategy={"random": {"budget": 2}}).work()
+    trials, root = [f"{ran.sweep}.{number:04d}" for number in (0, 1)], ran.backend.store.root
+    status = main(["why", *trials, "--root", root, "--rerun", "--repeat", "2", "--yes", "--json"])
+    said = capsys.readouterr()
+    assert status == 0, said.err
+    found = json.loads(said.out)
+    assert set(found["differs"]) == {"params", "seed"}
+    (effect,) = found["attribution"]["effects"]
+    assert (effect["name"], effect["error"]) == ("params", None)
+    values = {arm["name"]: arm["values"] for arm in found["attribution"]["arms"]}
+    assert all(len(each) == 2 for each in values.values())
+    assert effect["effect"] == pytest.approx(sum(values["params"]) / 2 - sum(values["as it was"]) / 2)
+    assert f"starting a pod of the image {ran.site.image}" in said.err
     left = [pod for pod in ran.site.pods() if pod.metadata.labels.get("halving/pod") == "rerun"]
     assert all(pod.metadata.deletion_timestamp for pod in left)

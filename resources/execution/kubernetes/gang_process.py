@@ -21,6 +21,7 @@ from resources.execution.kubernetes.gang_network import GangNetwork
 from resources.execution.kubernetes.gang_rules import PodState
 from resources.execution.kubernetes.gang_store import GangStore
 from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
+from resources.execution.kubernetes.image_note import ImageNote
 from resources.execution.kubernetes.trusted_messages import TrustedMessages
 from resources.execution.kubernetes.watched_pod import WatchedPod
 from resources.execution.waiting_note import WaitingNote
@@ -56,6 +57,7 @@ class GangProcess:
         policies: from the labels of the worker's own pod to the network policies that the gang needs.
         post_task: describes the trial in the mailbox.
         on_waiting: gets why the gang has not started whenever that changes; None when it has.
+        image: writes down the digest of the image of its pods; None where that is done already.
 
     Attributes:
         outgrown: whether the gang could begin again with more nodes, and is to save a checkpoint and be given back for that.
@@ -76,7 +78,9 @@ class GangProcess:
         policies: Callable[[dict[str, str] | None], list[dict[str, Any]]],
         post_task: Callable[[], None],
         on_waiting: Callable[[str | None], None],
+        image: ImageNote | None = None,
     ) -> None:
+        self._image = image
         self._name, self._manifest, self._resources, self._min_nodes = name, manifest, resources, min_nodes
         self._mailbox, self._store, self._trusted, self._post_task = mailbox, store, trusted, post_task
         self._lease, self._fence, self._network = lease, fence, GangNetwork(policies)
@@ -289,6 +293,8 @@ class GangProcess:
     def _watch(self) -> None:
         for pod in self._pods:
             pod.tend()
+        if self._image is not None:
+            self._image.note(self._pods[0].image_digest)
         self._tend_leaving()
         ends = [self._end_of(node) for node in range(len(self._pods))]
         if not any(end.is_wrong for end in ends):

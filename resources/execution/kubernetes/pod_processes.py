@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 from halving import Store
+from halving.records.run_record import RunRecords
 from halving.trial.context import TrialContext
 from halving.trial.gang import VARIABLE as GANG
 from halving.trial.gang import GangPlace
@@ -16,6 +17,7 @@ from resources.execution.kubernetes.fence import Fence
 from resources.execution.kubernetes.gang_manifests import gang_annotations, gang_labels, gang_policies
 from resources.execution.kubernetes.gang_process import GangProcess
 from resources.execution.kubernetes.gang_store import GangStore
+from resources.execution.kubernetes.image_note import ImageNote
 from resources.execution.kubernetes.pod_manifests import POD_OF_TRIAL, labels_of, queue_of, trial_manifest
 from resources.execution.kubernetes.trial_pod import PodProcess
 from resources.execution.kubernetes.trusted_messages import TrustedMessages
@@ -47,6 +49,7 @@ class PodProcesses:
         given: dict[str, Any] = {
             "post_task": lambda: post_task(self._store, folder, task.to_bytes()),
             "on_waiting": lambda reason: self._scheduler.note_waiting(assignment, reason),
+            "image": ImageNote(RunRecords(self._store, context.project, context.run), context.attempt, str(spec.image)),
         }
         if resources.nodes > 1:
             return self._gang(assignment, folder, mailbox, given)

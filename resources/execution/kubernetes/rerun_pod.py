@@ -24,6 +24,7 @@ from resources.execution.kubernetes.watched_pod import WatchedPod, pod_name
 from resources.sweep_spec.requirements import AttemptResources
 
 _RECEIVE_SECONDS = 1.0
+_DIGEST_SECONDS = 10.0  # for the cluster to say which image a pod that has spoken runs
 _NO_RIGHT = "cannot create resource"  # in Kubernetes' own words (RBAC); a quota that is used up is a 403 as well, and may be free later
 _Answer = TypeVar("_Answer")
 
@@ -112,8 +113,7 @@ class _StartedPod:
         message = self._next()
         if not isinstance(message, Ready):  # that it has trained, for example, without having said in what
             raise self._unexpected(message)
-        self._pod.look()  # the message may be quicker than the cluster's own word that the pod runs
-        return message, self._pod.image_digest
+        return message, self._pod.wait_for_image_digest(_DIGEST_SECONDS)
 
     def train(self) -> None:
         """Have the pod that has looked around train."""

@@ -11,10 +11,13 @@ from halving.errors import InvalidInput
 from halving.trial.mailbox import Mailbox
 from halving.trial.messages import Granted, Message, Raised
 from resources.execution.kubernetes.fence import Fence
+from resources.execution.kubernetes.image_note import ImageNote
 from resources.execution.kubernetes.trusted_messages import TrustedMessages
 from resources.execution.kubernetes.watched_pod import WatchedPod
 from resources.scheduling.termination import Termination
 from resources.sweep_spec import SweepSpec
+
+_DIGEST_SECONDS = 5.0  # for the cluster to say which image a pod ran whose training was over at once
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +32,12 @@ class PodProcess:
         mailbox: Mailbox,
         *,
         granted: int,
+        image: ImageNote,
         post_task: Callable[[], None],
         on_waiting: Callable[[str | None], None],
     ) -> None:
         self._pod = WatchedPod(manifest, spec.resources, mailbox, post_task=post_task, on_waiting=on_waiting, may_start=self._is_alone)
+        self._image = image
         self._fence = Fence(manifest["metadata"]["labels"], spec.resources.grace_seconds)
         self._trusted = TrustedMessages.of_spec(spec, granted)
 
@@ -59,6 +64,7 @@ class PodProcess:
         """A message received, or an error in its place where it is not for a trial to send."""
         try:
             message = self._pod.receive(timeout)
+            self._image.note(self._pod.image_digest)
             if message is None:
                 return None
             self._pod.started = True  # whatever the cluster says
@@ -83,6 +89,8 @@ class PodProcess:
         return self._pod.termination()
 
     def close(self) -> None:
+        if self._image.is_wanted and self._pod.started:
+            self._image.note(self._pod.wait_for_image_digest(_DIGEST_SECONDS))
         self._pod.close()
 
     def _is_alone(self) -> bool:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kubernetes.client import V1Pod
 
 _STARTING_SECONDS, _RUNNING_SECONDS = 1.0, 3.0  # between two looks at the pod
+_DIGEST_PAUSE = 0.25  # seconds between looks for it
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once the pod has ended
 _CLOSE_SECONDS = 60.0  # for the API to answer when the pod of an attempt that is over is to be deleted
 _PAUSE = wait_random(0.5, 1.5)  # seconds; random, as many workers lose the API or the store in the same instant
@@ -182,11 +183,11 @@ class WatchedPod:
         self.stuck = self.placed and waiting_reason(pod) is not None
         if pod.metadata.deletion_timestamp is not None:
             self._leaving(pod)
+        self.image_digest = self.image_digest or image_digest_of(pod)
         if pod.status.phase in ("Succeeded", "Failed"):
             self._end(termination_of(pod))
         elif has_started(pod):
             self.started = True
-            self.image_digest = self.image_digest or image_digest_of(pod)
             self.note(None)
         elif is_queued(pod) or not self._late():
             if is_queued(pod):
@@ -194,6 +195,19 @@ class WatchedPod:
             asked = self.ask(lambda: (waiting_reason(pod) or waiting_reason(pod, api.events_of(pod)),))
             if asked is not None:
                 self.note(*asked)
+
+    def wait_for_image_digest(self, seconds: float) -> str | None:
+        """The digest of the image of a pod that runs, or has run: what it does itself may be quicker than the cluster's word of it.
+
+        Returns:
+            None where the cluster has not said it in so many seconds.
+        """
+        until = time.monotonic() + seconds
+        while self.image_digest is None and not self.ended and time.monotonic() < until:
+            self.look()
+            if self.image_digest is None:
+                time.sleep(_DIGEST_PAUSE)
+        return self.image_digest
 
     def _leaving(self, pod: "V1Pod") -> None:
         """A deleted pod reports how it ended within its grace period; on a node that is lost it never does."""

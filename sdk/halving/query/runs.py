@@ -61,8 +61,8 @@ class RunInfo:
         summarized: whether ``summary`` covers the newest attempt, and so the whole run.
         lifecycle: active, archived or deleted (removed: its files are being deleted). A run that goes on is active again.
         lifecycle_since: since when, ISO 8601 in UTC; None of one that is active.
-        record: ``record.json`` as it is.
-        starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt.
+        record: ``record.json``; ``image_digest`` in its provenance is what the cluster said of the image of the first attempt.
+        starts: the ``start-ATTEMPT.json`` of each later attempt, by attempt; with ``image_digest`` as well.
         all_summarized: whether every attempt recorded a summary, so that ``summary`` has every key; one that was killed did not.
     """
 
@@ -177,6 +177,9 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     begun = {int(record["attempt"]): record}
     begun |= {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("start-")}
     ended = {number_of(name): read_json(store, f"{folder}/{name}") for name in names if name.startswith("end-")}
+    for name in (name for name in names if name.startswith("image-")):
+        if (began := begun.get(number_of(name))) and began.get("provenance"):
+            began["provenance"]["image_digest"] = read_json(store, f"{folder}/{name}")["digest"]
     numbers = sorted(begun)
     attempts = tuple(
         _attempt(store, project, run, number, begun[number]["started"], ended.get(number), newest=number == numbers[-1])

@@ -1,9 +1,10 @@
 """A run's files in the store: what it started with, how each attempt ended, its checkpoints and artifacts.
 
 ``runs/project=P/RUN/record.json``, ``start-ATTEMPT.json`` for resumes, ``end-ATTEMPT.json``,
-``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json``: all written once.
+``image-ATTEMPT.json``, ``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json``: all written once.
 """
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -115,6 +116,15 @@ class RunRecords:
 
     def add_artifact(self, name: str, digest: str, size: int) -> None:
         self.store.create(f"{self.folder}/artifacts/{name}.json", to_json({"name": name, "digest": digest, "bytes": size}))
+
+    def add_image_digest(self, attempt: int, digest: str) -> None:
+        """Write down which image an attempt runs in, as its cluster knows it: a tag, which its record has, may mean another one tomorrow.
+
+        Args:
+            digest: such as ``sha256:12…``.
+        """
+        with contextlib.suppress(AlreadyExists):
+            self.store.create(f"{self.folder}/image-{attempt:04d}.json", to_json({"digest": digest}), sole=True)
 
     def _checkpoint_names(self) -> list[str]:
         return self.store.names(f"{self.folder}/checkpoints")

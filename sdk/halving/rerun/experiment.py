@@ -177,7 +177,7 @@ _OF_THE_TRIAL = {
     "settings": ("deterministic", "objectives", "start_from"),
 }
 _OF_THE_PARENT = {"code": ("trainable",), "data": ("dataset", "snapshot"), "settings": ("restored_from",)}
-_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from", "cuda"), "image": ("image",)}
+_OF_THE_ENVIRONMENT = {"python": ("python",), "packages": ("packages", "packages_from", "cuda"), "image": ("image", "image_digest")}
 
 
 def _groups(changed: Sequence[str], *, in_pods: bool) -> list[tuple[str, tuple[str, ...]]]:
@@ -217,7 +217,7 @@ def _why_not_in_pods(factor: str, own: ImagePlan, other: ImagePlan, *, same_trai
     """Why a factor cannot be changed from one pod to the next; None: it can."""
     if factor == "hardware":
         return f"every pod asks for what {dict(own.resources)} says, and runs where the cluster puts it"
-    if factor not in IN_THE_IMAGE or own.name != other.name or (factor == "code" and not same_trainable):
+    if factor not in IN_THE_IMAGE or own.exact != other.exact or (factor == "code" and not same_trainable):
         return None
     moved = "; it is named without its digest, so it may have been two images" if own.by_tag else ""
-    return f"both ran in the image {own.name}, so what differs in it cannot be brought back{moved}"
+    return f"both ran in the image {own.exact}, so what differs in it cannot be brought back{moved}"

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from halving.query.runs import RunInfo
-from halving.records.provenance import CHECKOUT
+from halving.records.provenance import CHECKOUT, DIGEST
 
 FACTORS = ("code", "arguments", "data", "params", "epochs", "seed", "settings", "python", "packages", "hardware", "image")
 """In the order in which they are shown."""
@@ -137,8 +137,18 @@ def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]
             **{name: hardware.get(name) for name in ("machine", "platform", "cpus")},
             "GPUs": "; ".join(map(_without_id, gpus)) or None,
         },
-        "image": {"image": provenance.get("image")},
+        "image": {"image": exact_image(provenance)},
     }
+
+
+def exact_image(provenance: Mapping[str, Any]) -> str | None:
+    """The image that a process ran in, by its digest (``registry/train@sha256:…``) where its cluster has told it; else as it was named."""
+    named, digest = provenance.get("image"), provenance.get("image_digest")
+    if not named or not digest or "@" in named or named.startswith(DIGEST):
+        return named
+    folder, _, last = named.rpartition("/")
+    repository = "/".join(filter(None, [folder, last.partition(":")[0]]))
+    return f"{repository}@{digest}"
 
 
 def _compared(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:

@@ -7,7 +7,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo
 from halving.records.provenance import DIGEST
-from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, resized_attempts
+from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, exact_image, resized_attempts
 from halving.trial.messages import Ready
 
 
@@ -16,21 +16,23 @@ class ImagePlan:
     """The pod that a trial is trained in again.
 
     Attributes:
-        name: of the image, with its digest where that is recorded.
+        name: of the image, as its record has it.
+        exact: the same by its digest, where that is recorded.
         resources: what the pod asks the cluster for, as the sweep's spec had it.
         trainable_sha256: of the trainable's source file in the image; None where it was not found.
         incomplete: what of the trial another image had.
     """
 
     name: str
+    exact: str
     resources: Mapping[str, Any]
     trainable_sha256: str | None
     incomplete: tuple[Difference, ...] = ()
 
     @property
     def by_tag(self) -> bool:
-        """Whether the name has no digest: then it may mean another image now."""
-        return "@" not in self.name
+        """Whether its digest is not recorded: then its name may mean another image now."""
+        return "@" not in self.exact
 
 
 def lacks(info: RunInfo) -> str | None:
@@ -46,16 +48,17 @@ def lacks(info: RunInfo) -> str | None:
 def image_plan(info: RunInfo) -> ImagePlan:
     """The pod of a trial whose record lacks nothing for it."""
     record = info.record
-    image = str(record["provenance"]["image"])
-    later = {number: (start.get("provenance") or {}).get("image") for number, start in info.starts.items()}
+    exact = exact_image(record["provenance"])
+    later = {number: exact_image(start.get("provenance") or {}) for number, start in info.starts.items()}
     return ImagePlan(
-        name=image,
+        name=str(record["provenance"]["image"]),
+        exact=str(exact),
         resources=record["trial"]["resources"],
         trainable_sha256=info.parent.get("trainable_sha256"),
         incomplete=tuple(
             Difference("image", f"attempt {number}", f"in the image {name or '(not recorded)'}", "in that of attempt 1")
             for number, name in later.items()
-            if name != image
+            if name != exact
         )
         + tuple(resized_attempts(info)),
     )
@@ -71,8 +74,26 @@ def known_before(image: ImagePlan, now: str | None) -> list[Difference]:
     return [*image.incomplete, *tag]
 
 
-def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready) -> list[Difference]:
+def is_moved(image: ImagePlan, now: str | None) -> bool:
+    """Whether a tag means another image now than the recorded one.
+
+    Args:
+        now: as :func:`known_before` has it.
+    """
+    return now is not None and "@" not in image.name and not image.by_tag and digest_in(now) != digest_in(image.exact)
+
+
+def digest_in(image: str) -> str:
+    """The digest of an image that is named by it, such as ``sha256:12…``."""
+    return image.rpartition("@")[2]
+
+
+def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now: str | None = None) -> list[Difference]:
     """What the pod itself says: of the trainable, and of the environment.
+
+    Args:
+        recorded: the trial's provenance.
+        now: as :func:`known_before` has it.
 
     Raises:
         InvalidInput: what it says has not the form of an environment; any image may be in there.
@@ -81,7 +102,8 @@ def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready) -> 
     if said.trainable_sha256 != image.trainable_sha256:
         found.append(Difference("code", TRAINABLE_SOURCE, image.trainable_sha256, said.trainable_sha256))
     try:
-        found += environment_differences(recorded, said.environment)
+        digest = digest_in(now) if now and not image.by_tag else None
+        found += environment_differences(recorded, {**said.environment, "image_digest": digest})
         if wrong := next((one for one in found if isinstance(one.now, dict | list)), None):
             raise ValueError(f"{wrong.factor}: {wrong.name} = {wrong.now!r:.80}; give text or a number")
         "".join(map(str, found)).encode()  # what is no text could not be printed, nor be kept

@@ -20,7 +20,7 @@ from halving.rerun.comparison import read_points
 from halving.rerun.environment import Environments, environment_of, environments
 from halving.rerun.execution import search_path, train_again, trial_request
 from halving.rerun.factors import FACTORS, Difference, environment_differences
-from halving.rerun.image import ImagePlan, known_before, known_in_pod
+from halving.rerun.image import ImagePlan, digest_in, is_moved, known_before, known_in_pod
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import PodRerun, Pods, RerunFailed
 from halving.rerun.verdict import Verdict, expected_ends, has_weights, judged
@@ -32,6 +32,10 @@ from halving.trial.messages import Ready
 
 class RerunRefused(HalvingError, RuntimeError):
     """The environment differs from the recorded one, and ``strict`` was asked for; the message has every difference."""
+
+
+class _TagMoved(Exception):
+    """The name of a trial's image means another image now, which the message names."""
 
 
 @dataclass(frozen=True)
@@ -202,28 +206,33 @@ def train_in_pod(
     project, new = _new_run(plan)
     found: list[Difference] = []
 
-    def ready(said: Ready, digest: str | None) -> None:
-        found[:] = [*known_before(image, digest), *known_in_pod(image, plan.environment, said)]
+    def ready(said: Ready, now: str | None) -> None:
+        if is_moved(image, now):
+            raise _TagMoved(str(now))
+        if now and "@" not in image.name:
+            RunRecords(store, project, new).add_image_digest(1, digest_in(now))
+        found[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
         for line in _told(found):
             (tell_differences or tell)(line)
         _check_strict(plan, found, options, advice)
         tell(f"training {plan.name} again as {project}/{new}")
 
-    tell(f"starting a pod of the image {image.name}")
-    cluster.train(
-        store,
-        PodRerun(
-            rerun_of=plan.name,
-            project=project,
-            run=new,
-            image=image.name,
-            resources=image.resources,
-            variables={name: value for name, value in plan.variables.items() if value is not None},
-            request=replace(trial_request(plan, store, new), image=image.name),
-        ),
-        ready,
-        tell,
-    )
+    def train_in(name: str) -> None:
+        tell(f"starting a pod of the image {name}")
+        variables = {variable: value for variable, value in plan.variables.items() if value is not None}
+        request = replace(trial_request(plan, store, new), image=name)
+        resources = image.resources
+        asked = PodRerun(
+            rerun_of=plan.name, project=project, run=new, image=name, resources=resources, variables=variables, request=request
+        )
+        cluster.train(store, asked, ready, tell)
+
+    try:
+        train_in(image.name)
+    except _TagMoved as moved:
+        tell(f"{image.name} is another image now ({moved}), so it is left alone")
+        image = replace(image, name=image.exact)
+        train_in(image.name)
     try:
         info = read_run(store, project, new)
     except NotFound:

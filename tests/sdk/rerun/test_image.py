@@ -1,5 +1,6 @@
 """A trial that ran in a pod is trained again in a pod of its image: what is compared before it trains, and what ends it before."""
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from halving.records.run_record import SavedCheckpoint
 from halving.rerun import rerun as rerun_module
 from halving.rerun.attribution import check_arms, kept_of, run_experiment
 from halving.rerun.experiment import ALL, Planned, experiment, last_value
+from halving.rerun.factors import differences
 from halving.rerun.image import ImagePlan, known_before, known_in_pod
 from halving.rerun.kept_reruns import KeptReruns
 from halving.rerun.plan import Plan, plan_of
@@ -117,6 +119,64 @@ def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_befo
     assert pods.asked == []
 
 
+TAG = "registry.example:5000/team/train:1"
+
+
+def of_a_tag(digest: str) -> RunInfo:
+    """A trial of an image that its spec named by a tag, and the cluster by its digest."""
+    found = of_an_image(TAG)
+    return replace(found, record={**found.record, "provenance": {**found.record["provenance"], "image_digest": digest}})
+
+
+class Tagged:
+    """A cluster on which a tag means an image, and its digest that or another one; each trains nothing."""
+
+    def __init__(self, digest: str | None) -> None:
+        self._digest = digest
+        self.started: list[str] = []
+
+    def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
+        self.started.append(rerun.image)
+        now = rerun.image if "@" in rerun.image else self._digest and f"docker.io/mirror@{self._digest}"
+        ready(Ready({**ENVIRONMENT, "image": rerun.image}, "a" * 64), now)
+
+
+def test_a_tag_that_means_what_it_meant_is_as_recorded_also_where_strict(store: Store) -> None:
+    plan, pods = planned(of_a_tag("sha256:12")), Tagged("sha256:12")
+    with pytest.raises(RerunFailed, match="recorded no run"):
+        again(store, plan, pods, strict=True)
+    assert pods.started == [TAG]
+    (run,) = store.names("runs/project=p")
+    assert json.loads(store.read(f"runs/project=p/{run}/image-0001.json")) == {"digest": "sha256:12"}
+
+
+def test_where_a_tag_has_moved_a_pod_of_the_recorded_image_trains(store: Store) -> None:
+    plan, pods, said = planned(of_a_tag("sha256:12")), Tagged("sha256:34"), list[str]()
+    assert plan.image is not None
+    with pytest.raises(RerunFailed, match="recorded no run"):
+        train_in_pod(store, plan, plan.image, Options(repository=Path("/nowhere"), strict=True), pods, said.append)
+    assert pods.started == [TAG, "registry.example:5000/team/train@sha256:12"]
+    assert f"{TAG} is another image now (docker.io/mirror@sha256:34), so it is left alone" in said
+    assert store.names("runs/project=p") == []
+
+
+def test_a_cluster_that_does_not_say_what_a_tag_means_is_named(store: Store) -> None:
+    exact = "registry.example:5000/team/train@sha256:12"
+    with pytest.raises(RerunRefused, match=f"image: image was {exact}, is {TAG}"):
+        again(store, planned(of_a_tag("sha256:12")), Tagged(None), strict=True)
+
+
+def test_two_tags_of_one_image_are_one_image_and_one_tag_of_two_images_is_two() -> None:
+    def image_difference(digest: str, other: str, name: str) -> list[str]:
+        renamed = of_a_tag(other)
+        renamed.record["provenance"]["image"] = name
+        return [str(each) for each in differences(of_a_tag(digest), renamed)]
+
+    repository = "registry.example:5000/team/train"
+    assert image_difference("sha256:12", "sha256:12", f"{repository}:latest") == []
+    assert image_difference("sha256:12", "sha256:34", TAG) == [f"image: image was {repository}@sha256:12, is {repository}@sha256:34"]
+
+
 @pytest.mark.parametrize(
     "environment",
     [
@@ -129,7 +189,7 @@ def test_a_tag_and_an_attempt_in_another_image_are_named_and_strict_refuses_befo
     ],
 )
 def test_a_pod_that_describes_itself_in_another_form_is_refused(environment: dict[str, Any]) -> None:
-    image = ImagePlan(name=IMAGE, resources={}, trainable_sha256=None)
+    image = ImagePlan(name=IMAGE, exact=IMAGE, resources={}, trainable_sha256=None)
     with pytest.raises(InvalidInput, match=f"the environment that the pod of the image {IMAGE} describes is not accepted"):
         known_in_pod(image, ENVIRONMENT, Ready(environment, None))
 
@@ -180,7 +240,7 @@ def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_
         (ALL, ("code", "params", "packages", "image")),
     ]
     image_arm, params_arm = (arm.plan for arm in wanted.arms[1:3])
-    assert image_arm.image == ImagePlan(name=OTHER_IMAGE, resources={"cpus": 2}, trainable_sha256="b" * 64)
+    assert image_arm.image == ImagePlan(name=OTHER_IMAGE, exact=OTHER_IMAGE, resources={"cpus": 2}, trainable_sha256="b" * 64)
     assert (image_arm.params, image_arm.environment["packages"], image_arm.environment["cuda"]) == ({"lr": 0.1}, {"numpy": "2.1"}, "13.0")
     assert (params_arm.image, params_arm.params) == (own[1].image, {"lr": 0.2})
 

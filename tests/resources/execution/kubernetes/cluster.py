@@ -7,6 +7,9 @@ from typing import Any
 from kubernetes.client import ApiClient, ApiException, V1Pod
 from urllib3.exceptions import HTTPError
 
+IMAGE_ID = f"docker.io/train@sha256:{'12' * 32}"
+"""Of every pod's image."""
+
 
 class Cluster:
     """The part of the API that a trial's pod needs. ``fails`` has for each verb what its next calls raise, ``status`` what becomes of a
@@ -52,5 +55,7 @@ class Cluster:
             raise self.fails[verb].pop(0)
 
     def _pod(self, given: dict[str, Any]) -> V1Pod:
-        data = json.dumps({"spec": {"containers": []}, **given, "status": self.status})
+        container = {"name": "trial", "image": "train:1", "imageID": IMAGE_ID, "ready": True, "restartCount": 0}
+        status = {"containerStatuses": [container], **self.status}
+        data = json.dumps({"spec": {"containers": [{"name": "trial"}]}, **given, "status": status})
         return ApiClient().deserialize(type("Response", (), {"data": data}), "V1Pod")

@@ -1,5 +1,6 @@
 """The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the image sends what it may not."""
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +11,17 @@ from urllib3.exceptions import HTTPError
 
 from halving import Store
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
+from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox
 from halving.trial.messages import Granted, Message, Raised, ReachedRung, Ready, ReturnedEarly, Stopped
 from resources.execution import waiting_note
 from resources.execution.kubernetes import api
+from resources.execution.kubernetes.image_note import ImageNote
 from resources.execution.kubernetes.pod_manifests import ATTEMPT_LABEL, TRIAL_LABEL
 from resources.execution.kubernetes.trial_pod import PodProcess
 from resources.scheduling.assignment import Superseded
 from resources.sweep_spec import SweepSpec
-from tests.resources.execution.kubernetes.cluster import Cluster
+from tests.resources.execution.kubernetes.cluster import IMAGE_ID, Cluster
 
 Spec = Callable[..., SweepSpec]
 DIGEST = f"sha256:{'0' * 64}"
@@ -37,7 +40,8 @@ class Trial:
         self.noted: list[str | None] = []
         self._failing = notes_that_fail
         mailbox = Mailbox(store, "mail", sends="worker", reads="trial")
-        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, post_task=post_task, on_waiting=self._note)
+        self.image = ImageNote(RunRecords(store, "p", "s.0001"), 2, "train:1")
+        self.pod = PodProcess(manifest(2), spec, mailbox, granted=3, image=self.image, post_task=post_task, on_waiting=self._note)
         self.says = Mailbox(store, "mail", sends="trial", reads="worker")
         self.pod.start()
 
@@ -186,3 +190,17 @@ def test_a_cluster_without_its_configuration_is_an_error_that_names_the_variable
     for ask in (api.core_api, api.namespace):
         with pytest.raises(InvalidInput, match=r"KUBECONFIG = '/nowhere/config' is not accepted: .*or unset HALVING_CLUSTER"):
             ask.__wrapped__()
+
+
+def test_of_a_trial_that_was_over_at_once_the_digest_of_its_image_is_written_down_as_it_ends(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
+    cluster.status = {"phase": "Running"}
+    trial = Trial(store, small_spec())
+    cluster.created = lambda _: trial.says.send(Stopped())
+    assert trial.until_it_ends() == Stopped()
+    assert store.names("runs/project=p") == []
+    trial.pod.close()
+    digest = json.loads(store.read("runs/project=p/s.0001/image-0002.json"))["digest"]
+    assert IMAGE_ID.endswith(f"@{digest}")
+    assert cluster.pods == {}

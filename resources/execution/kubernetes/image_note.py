@@ -1,0 +1,48 @@
+"""By which digest the cluster knows the image of an attempt's pod, written down beside the attempt's record."""
+
+import logging
+import time
+
+from halving.errors import StoreError
+from halving.records.provenance import DIGEST
+from halving.records.run_record import RunRecords
+
+_AGAIN_SECONDS = 30.0  # after the store refused it
+
+_log = logging.getLogger(__name__)
+
+
+class ImageNote:
+    """Writes the digest once it is known, for a rerun: the spec's tag may mean another image by then.
+
+    Args:
+        records: of the trial's run.
+        attempt: that runs in the pod.
+        named: the image as the spec names it; one that is named by its digest needs no note.
+    """
+
+    def __init__(self, records: RunRecords, attempt: int, named: str) -> None:
+        self._records, self._attempt = records, attempt
+        self._noted = DIGEST in named
+        self._not_before = 0.0
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the digest is not written down yet."""
+        return not self._noted
+
+    def note(self, image: str | None) -> None:
+        """Write down the digest, if that is not done.
+
+        Args:
+            image: as the cluster names it, ``registry/train@sha256:…``; None while it does not.
+        """
+        if self._noted or image is None or DIGEST not in image or time.monotonic() < self._not_before:
+            return
+        try:
+            self._records.add_image_digest(self._attempt, DIGEST + image.rpartition(DIGEST)[2])
+        except StoreError as error:
+            _log.warning("the digest of the image of run %s is not written down yet: %s", self._records.run, error)
+            self._not_before = time.monotonic() + _AGAIN_SECONDS
+            return
+        self._noted = True
