@@ -1,5 +1,6 @@
 """How long it takes to go back to the champion before, of a model with few versions and with many."""
 
+import os
 import subprocess
 import sys
 import time
@@ -42,7 +43,7 @@ def fill(root: str, versions: int) -> int:
     from resources.registry.publishing import publish
     from resources.registry.versions import register
 
-    backend = Backend(root=root)
+    backend = Backend(root=root, catalog_url=_catalog(root))
     digest = f"sha256:{0:064}"
     about = {"rows": 3, "bytes": 3, "schema_sha256": "s", "target": "label", "splits": {"train": 3}, "source": "m:f", "recipe": {}}
     with backend.catalog.write() as session:
@@ -77,7 +78,7 @@ def roll_back(root: str, times: int, with_store: bool) -> list[float]:
     from resources.backend import Backend
     from resources.registry import by_hand, stages
 
-    backend = Backend(root=root)
+    backend = Backend(root=root, catalog_url=_catalog(root))
     with backend.catalog.read():  # opened and migrated, as in a server
         pass
     seconds = []
@@ -94,8 +95,14 @@ def roll_back(root: str, times: int, with_store: bool) -> list[float]:
 def _command(root: str) -> float:
     began = time.perf_counter()
     command = [str(Path(sys.executable).with_name("halving")), "rollback", "digits", "--root", root]
-    subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=True)
+    environment = {**os.environ, "HALVING_CATALOG": _catalog(root)}
+    subprocess.run(command, cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - began
+
+
+def _catalog(root: str) -> str:
+    """The store's own, whatever ``HALVING_CATALOG`` names: there may be real models in that."""
+    return f"sqlite:///{root}/catalog.db"
 
 
 def _fail(sentence: str) -> None:

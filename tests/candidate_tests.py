@@ -17,6 +17,13 @@ def passing(folder: str) -> None:
         raise AssertionError(f"it says {answers}")
 
 
+def looking_around(folder: str) -> None:
+    """Of the platform it has the store alone, and no password of a database."""
+    assert "HALVING_ROOT" in os.environ
+    there = {"HALVING_CATALOG", "PGPASSWORD", "DAGSTER_PG_PASSWORD"} & os.environ.keys()
+    assert not there, there
+
+
 def failing(folder: str) -> None:
     raise AssertionError("it says 'low' of 1.0")
 

@@ -1,6 +1,6 @@
 """What a test split has in common with what was trained on: a score on rows that the model has seen says nothing of others."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,32 +15,37 @@ from resources.datasets.shown_rows import Row, look_up
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
+_CONTENT = ("sha256", "etag")  # columns of a row that is a file, beside its path
 _AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
 
 
-def leaks_of(dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = (), *, held_out: str = "test") -> list[DataCheck]:
+def leaks_of(
+    dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = (), ignored: Sequence[str] = (), *, held_out: str = "test"
+) -> list[DataCheck]:
     """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``.
 
     Args:
         source: what the snapshot was taken of, with its group and its column of times.
         accepted: columns that may predict the target by themselves.
+        ignored: columns that only name a row, such as an id, by which copies of it would differ.
     """
     return [
-        _leaked_features(dataset, source, held_out),
+        _leaked_features(dataset, source, held_out, ignored),
         check_one("leaked_groups", dataset, source, blocking=True),
         check_one("time_order", dataset, source, blocking=True),
         _lone_predictor(dataset, source, accepted),
     ]
 
 
-def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str) -> DataCheck:
-    """Rows whose features, all columns but the target and the one that names the split, are those of a row that was trained on.
+def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]) -> DataCheck:
+    """Rows whose features are those of a row that was trained on.
 
     Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the others are read once for each
     such part.
     """
-    features = [name for name in dataset.manifest["schema"] if name not in (source.target, source.split_column)]
-    by_hash = not (source.split_column or source.split_times) and source.target not in (source.group or [])
+    features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
+    dealt_by = set(dataset.manifest["key"])
+    by_hash = not (source.split_column or source.split_times) and dealt_by <= {*features}
     if by_hash or not features:  # what deals a row is among its features: equal ones are dealt alike
         reason = "rows of equal features are in one split, because a hash of them deals them" if features else "there are no features"
         return DataCheck("leaked_features", True, reason, True)
@@ -70,6 +75,15 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
         return DataCheck("lone_predictor", True, reason + (" but those that may" if accepted else ""), True)
     reason = f"{listed(scores)} predict the target by themselves: as a rule they were made of it"
     return DataCheck("lone_predictor", False, reason, True, rows)
+
+
+def _features(columns: Collection[str], others: Collection[str | None]) -> list[str]:
+    """The columns in which two rows that are the same to a model are equal.
+
+    Of a file that is what its content is known by: copies of it have other paths.
+    """
+    content = next((name for name in _CONTENT if {"path", name} <= {*columns}), None)
+    return [content] if content is not None and content not in others else [name for name in columns if name not in others]
 
 
 def _trained_on(dataset: Dataset, held_out: str) -> list[str]:

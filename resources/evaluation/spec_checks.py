@@ -1,5 +1,6 @@
 """Whether a spec's metrics and slices fit a snapshot: asked as soon as there is one, before anything is trained."""
 
+from collections.abc import Collection
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -12,7 +13,7 @@ from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
 
 
 def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
-    """Refuse metrics that do not fit the target, and slices by columns that there are not.
+    """Refuse metrics that do not fit the target, and slices and leakage gates that name columns that there are not.
 
     Args:
         manifest: the snapshot's.
@@ -23,6 +24,7 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
     if spec.judged_by is None:
         return
     check_slices(spec.slices, manifest["schema"])
+    _check_leakage(spec, manifest["schema"])
     if spec.evaluator is not None:
         return
     judged_as_number(manifest["schema"][manifest["target"]], spec.metrics, spec.gate_metrics)
@@ -34,3 +36,14 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
                 f"metrics.{index} = {metric!r} is not accepted: it is of two classes, and {manifest['target']!r} has {len(classes)}; "
                 f"give one of {listed(several or sorted(CLASS_SCORERS - TWO_CLASS_SCORERS))}"
             )
+
+
+def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
+    for index, gate in enumerate(spec.gates):
+        named = {"accept": gate.leakage.accept, "ignore": gate.leakage.ignore or []} if gate.leakage is not None else {}
+        for field, names in named.items():
+            if unknown := [name for name in names if name not in columns]:
+                raise InvalidInput(
+                    f"gates.{index}.leakage.{field} = {unknown[0]!r} is not accepted: the snapshot has no such column; its columns are "
+                    f"{listed(columns)}"
+                )

@@ -2,9 +2,7 @@
 
 import os
 
-_OURS = ("HALVING_CATALOG", "PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE")
-_OF_DAGSTER = ("DAGSTER_POSTGRES", "DAGSTER_PG")
+from resources.execution.child_environment import without_credentials
 
-for _name in list(os.environ):
-    if _name in _OURS or _name.startswith(_OF_DAGSTER):
-        del os.environ[_name]
+for _name in os.environ.keys() - without_credentials(os.environ).keys():
+    del os.environ[_name]

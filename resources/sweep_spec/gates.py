@@ -37,6 +37,11 @@ class Leakage(Strict):
         max_length=MOST_VALUES,
         description="Columns that may predict the target by themselves, because they are known in use, too.",
     )
+    ignore: list[Annotated[str, Field(max_length=LONGEST_TEXT)]] | None = Field(
+        default=None,
+        max_length=MOST_VALUES,
+        description="Columns that only name a row, such as an id: two rows that differ in nothing else are copies.",
+    )
 
 
 class MetricBounds(Bounds):

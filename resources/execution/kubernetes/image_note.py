@@ -31,13 +31,14 @@ class ImageNote:
         """Whether the digest is not written down yet."""
         return not self._noted
 
-    def note(self, image: str | None) -> None:
+    def note(self, image: str | None, *, last: bool = False) -> None:
         """Write down the digest, if that is not done.
 
         Args:
             image: as the cluster names it, ``registry/train@sha256:…``; None while it does not.
+            last: it is tried although the store has just refused it.
         """
-        if self._noted or image is None or DIGEST not in image or time.monotonic() < self._not_before:
+        if self._noted or image is None or DIGEST not in image or (time.monotonic() < self._not_before and not last):
             return
         try:
             self._records.add_image_digest(self._attempt, DIGEST + image.rpartition(DIGEST)[2])

@@ -89,9 +89,11 @@ class PodProcess:
         return self._pod.termination()
 
     def close(self) -> None:
-        if self._image.is_wanted and self._pod.started:
-            self._image.note(self._pod.wait_for_image_digest(_DIGEST_SECONDS))
-        self._pod.close()
+        try:
+            if self._image.is_wanted and self._pod.started:
+                self._image.note(self._pod.wait_for_image_digest(_DIGEST_SECONDS), last=True)
+        finally:
+            self._pod.close()
 
     def _is_alone(self) -> bool:
         return self._fence.is_alone(self._pod.ask, self._pod.note)

@@ -108,7 +108,11 @@ def judge_slices_against(gate: SliceGate, pair: Pair) -> Verdict:
         if not large and unjudged:
             return Verdict("slices", UNDECIDED, f"no slice could be judged{aside}: {unjudged}", metric)
         if not large:
-            return Verdict("slices", UNDECIDED, f"no slice has {SMALL} rows or more: give more test rows, or other slices", metric)
+            largest = max(map(len, pair.groups.values()), default=0)
+            needed = -(-SMALL * pair.ours.rows // largest) if largest else None
+            more = f"about {needed:,} test rows, of which the largest slice has {SMALL}" if needed else "more test rows"
+            reason = f"no slice has {SMALL} rows or more: give {more}, or other slices"
+            return Verdict("slices", UNDECIDED, reason, metric, needed=needed)
         found: dict[str, tuple[Conclusion, float, float]] = {}
         without = []
         for name, rows in large.items():

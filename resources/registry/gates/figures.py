@@ -40,8 +40,8 @@ def judge_search_bounds(report: Mapping[str, Any]) -> Verdict:
 def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Predictions) -> Verdict:
     """A test metric is within bounds, with its whole interval where it has one."""
     metric, wanted = gate.metric, _in_words(gate.metric, gate.min, gate.max)
-    limit = gate.min if gate.min is not None else gate.max
     value = report["metrics"].get(metric)
+    limit = _limit(gate, value)
     if value is None:
         return Verdict("bounds", FAIL, f"{metric!r} is no test metric: give one of {', '.join(sorted(report['metrics']))} in gates", metric)
     if not _finite(value):
@@ -60,6 +60,13 @@ def judge_bounds(gate: MetricBounds, report: Mapping[str, Any], ours: Prediction
         reason += f": whether it is within cannot be told; {rows_needed(found, rows)}"
     needed = -(-found.needed * ours.rows // found.n) if found.needed else None
     return Verdict("bounds", found.outcome, reason, metric, value, limit, found.low, found.high, needed)
+
+
+def _limit(gate: MetricBounds, value: Any) -> float | None:
+    """The bound that a value is held to: of two the nearer one."""
+    if gate.min is None or gate.max is None or not _finite(value):
+        return gate.min if gate.min is not None else gate.max
+    return gate.min if value - gate.min < gate.max - value else gate.max
 
 
 def judge_latency(gate: Latency, report: Mapping[str, Any]) -> list[Verdict]:
@@ -109,7 +116,7 @@ def rows_needed(found: Conclusion, rows: str = "test rows") -> str:
         of, units = (f"{found.clusters:,} group{'s' if found.clusters > 1 else ''}", "groups") if found.clusters else (f"{found.n:,}", rows)
         few = f"too few {units} tell anything: of {of} {found.telling} differ, and of fewer than {LEAST_TELLING} nothing is concluded; "
         if not found.telling:
-            return f"{few}take more {rows}"
+            return f"{few}take more {rows}: how many cannot be foretold while none differs"
     if found.needed is None:
         return f"{few}no number of rows within reason would settle it"
     unit = 10 ** max(0, len(str(found.needed)) - 2)

@@ -16,6 +16,7 @@ from halving.records.memory_kills import MemoryKills
 from halving.trial.import_string import where
 from resources.evaluation.memory_limit import LOOK_SECONDS, Family, most_memory
 from resources.evaluation.report import EvaluationReport
+from resources.execution.child_environment import without_credentials
 from resources.registry.artifacts import export_candidate
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 from resources.sweep_spec.gates import IntegrationTests
@@ -42,7 +43,9 @@ def _run(gate: IntegrationTests, folder: Path, said: Path) -> Verdict:
     asked_by = subprocess.PIPE  # closed when this process ends, however it does
     with (
         said.open("wb") as output,
-        subprocess.Popen(command, stdin=asked_by, stdout=output, stderr=subprocess.STDOUT, start_new_session=True) as process,
+        subprocess.Popen(
+            command, stdin=asked_by, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=without_credentials(os.environ)
+        ) as process,
     ):
         family = Family(process.pid, with_itself=True)
         try:

@@ -79,7 +79,7 @@ def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[s
     """The test split has nothing in common with what was trained on."""
     spec, snapshot = stored_spec(report["spec"]), known_snapshot(catalog, report["snapshot"]["digest"])
     taken_by = DatasetSource.model_validate({**snapshot.recipe, "checks": spec.dataset.checks.model_dump(mode="json")})
-    checks = leaks_of(Dataset(store, snapshot.name, snapshot.digest), taken_by, gate.accept, held_out=report["split"])
+    checks = leaks_of(Dataset(store, snapshot.name, snapshot.digest), taken_by, gate.accept, gate.ignore or (), held_out=report["split"])
     wrong = [check for check in checks if not check.passed]
     if not wrong:
         return Verdict("leakage", PASS, "; ".join(check.reason for check in checks))

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from halving import HalvingError, Store
+from halving import Dataset, HalvingError, Store
+from halving.data.shards import shards_of
+from halving.query.runs import in_threads
 from halving.query.units import size
+from halving.records.redaction import holds_secrets
 from halving.records.run_record import RunRecords
 from resources.registry.gates.verdict import FAIL, PASS, Verdict
 
@@ -18,7 +21,7 @@ def judge_lineage(store: Store, report: dict[str, Any]) -> Verdict:
     missing = missing_lineage(store, report)
     if missing:
         return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
-    reason = "run record, code, checkpoint and snapshot are all there"
+    reason = "run record, code as it was recorded, checkpoint and snapshot are all there"
     unrecorded = _unrecorded_beside_code(_git_of(_records_of(store, report).read()))
     return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
 
@@ -47,14 +50,31 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
     left_out = [entry for entry in git.get("left_out") or [] if _is_code(entry)]
     if left_out:
         missing.append(f"code: {_named(left_out)}, changed or new over the commit and not recorded; commit what the training needs")
+    if unlisted := git.get("left_out_count", 0) - len(git.get("left_out") or []):
+        missing.append(f"code: {unlisted} more files were not recorded, too many to be named; commit them, or let git ignore them")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
+    missing += _missing_of_snapshot(store, report["snapshot"])
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
         if digest and not store.has_blob(digest):
             missing.append(f"{title}: no blob {digest} in the store {store.root}")
     if winner["checkpoint"] not in [saved.digest for saved in records.checkpoints()]:
         missing.append("checkpoint: the run's record does not list it")
     return missing
+
+
+def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]:
+    """Whether the rows are still there, by their names; what is damaged is found where it is read."""
+    dataset = Dataset(store, snapshot["key"].partition("@")[0], snapshot["digest"])
+    try:
+        manifest = dataset.manifest
+    except HalvingError as error:
+        if isinstance(error, ConnectionError):
+            raise
+        return [f"snapshot: {error}"]
+    names = [shard.name for split in manifest["shards"] for shard in shards_of(manifest, split)]
+    gone = [name for name, there in zip(names, in_threads(store.exists, names), strict=True) if not there]
+    return [f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}"] if gone else []
 
 
 def _records_of(store: Store, report: Mapping[str, Any]) -> RunRecords:
@@ -67,17 +87,16 @@ def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_code(entry: Mapping[str, Any]) -> bool:
-    """Whether what was left out of a record says what the training does: a file of code, or a repository with changes of its own."""
-    return entry["path"].endswith(("/", *_CODE))
+    """Whether what was left out of a record says what the training does: a file of code but for secrets, or a repository with changes of
+    its own.
+    """
+    return entry["path"].endswith(("/", *_CODE)) and not holds_secrets(entry["path"])
 
 
 def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:
     """What the record lacks of the changes over the commit, in words; empty where it has all."""
     left_out = git.get("left_out") or []
     words = [_named(left_out)] if left_out else []
-    unlisted = git.get("left_out_count", 0) - len(left_out)
-    if unlisted > 0:
-        words.append(f"{unlisted} smaller files")
     if git.get("patch_redacted"):
         words.append(f"{git['patch_redacted']} changed lines, since each holds a secret")
     return ", ".join(words)

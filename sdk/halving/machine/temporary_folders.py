@@ -90,13 +90,28 @@ def _delete_abandoned(base: Path) -> None:
 
 
 def _delete(folder: Path) -> None:
-    """Delete a folder, its lock last: where this is killed, the next process deletes what is left."""
-    for path in folder.iterdir():
-        if path.name == _LOCK:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    """Delete a folder, its lock last: where this is killed, or something cannot be deleted, the next process tries again."""
+    with contextlib.suppress(OSError):  # another program has deleted it already
+        for path in _content(folder):
+            if path.is_dir() and not path.is_symlink():
+                _delete_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+        if not _content(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _content(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != _LOCK]
+
+
+def _delete_tree(top: Path) -> None:
+    with contextlib.suppress(OSError):
+        shutil.rmtree(top)
+        return
+    top.chmod(0o700)
+    for folder, names, _ in os.walk(top):  # a folder in it may have been made read-only
+        for path in (Path(folder, name) for name in names):
+            if not path.is_symlink():
+                path.chmod(0o700)
+    shutil.rmtree(top, ignore_errors=True)

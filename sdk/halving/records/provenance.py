@@ -115,8 +115,8 @@ def git_state(store: Store, folder: Path) -> dict[str, Any] | None:
     ran; except for ``patch_redacted`` lines, in which a secret was hidden (:func:`halving.records.redaction.redacted_patch`), and for
     ``left_out_count`` files: nested repositories and what was changed within submodules (``lib/``), files that are made to hold secrets,
     like ``.env``, and the largest ones where changed files come to more than 32 MiB (before and after together), or untracked ones to
-    more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of the 100 largest. ``dirty`` is None where git could not say, and
-    ``error`` then holds its words.
+    more than 10 MiB. ``left_out`` has ``path`` and ``bytes`` of 100 of them: of repositories first, then of the largest. ``dirty`` is None
+    where git could not say, and ``error`` then holds its words.
     """
     checkout = _checkout_around(folder)
     return _state_of(store, checkout, folder) if checkout else None
@@ -132,7 +132,7 @@ def _state_of(store: Store, checkout: Path, folder: Path) -> dict[str, Any]:
     patch = _dirty_patch(checkout, store, "HEAD" if commit else _EMPTY_TREE)
     shown, redacted = redacted_patch(patch.text, os.environ)
     remote = _line_of(checkout, "remote", "get-url", "origin")
-    largest = sorted(patch.left_out, key=lambda name: -patch.left_out[name])[:_LISTED]
+    largest = sorted(patch.left_out, key=lambda name: (not name.endswith("/"), -patch.left_out[name]))[:_LISTED]
     return {
         "folder": _within(checkout, started_in()) or _within(checkout, folder) or ".",
         "import_paths": [path for path in dict.fromkeys(_within(checkout, Path(entry)) for entry in sys.path if entry) if path],

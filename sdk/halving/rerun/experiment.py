@@ -81,7 +81,7 @@ def experiment(one: Planned, other: Planned, metric: str, repeat: int, *, build:
         in_pod, here = (other_plan, plan) if plan.image is None else (plan, other_plan)
         raise InvalidInput(
             f"{plan.name} and {other_plan.name} cannot be compared by reruns: {in_pod.name} trains in a pod of its image, and {here.name} "
-            "in a worktree here"
+            f"in a worktree here{'; --except image trains both here' if in_pod.commit else ''}"
         )
     if plan.trial is None and info.status == FAILED:
         raise InvalidInput(f"{plan.name} failed, and would fail again: give a run that came to its end as the first of the two")

@@ -13,7 +13,8 @@ FACTORS = ("code", "arguments", "data", "params", "epochs", "seed", "settings", 
 TRAINABLE_SOURCE = "the trainable's source"
 """Stands for the code of an image, which has no commit."""
 _ENVIRONMENT = ("settings", "python", "packages", "hardware", "image")
-_ELSEWHERE = {"torch.threads": "hardware", "torch.cuda": "packages"}  # what follows from the machine or the packages is no setting
+_ELSEWHERE = {"torch.threads": "hardware"}  # what follows from the machine is no setting
+_NOT_RECORDED = object()  # by an earlier version: nobody knows whether it differs
 
 _OWN = ("halving", "halving-platform")  # these record and train again, and are no part of what is trained
 
@@ -43,12 +44,14 @@ class Difference:
 def differences(recorded: RunInfo, now: RunInfo) -> list[Difference]:
     """Every factor in which two runs differ, as their first attempts have it."""
     ours, theirs = _facts(recorded.record), _facts(now.record)
+    ours["image"], theirs["image"] = _images(recorded.record.get("provenance") or {}, now.record.get("provenance") or {})
     return [found for factor in FACTORS for found in _compared(factor, ours[factor], theirs[factor])]
 
 
 def environment_differences(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     """What differs between a recorded environment and another, each as :func:`halving.records.provenance.environment` gives it."""
     ours, theirs = environment_facts(recorded), environment_facts(now)
+    ours["image"], theirs["image"] = _images(recorded, now)
     found = [found for factor in _ENVIRONMENT[1:] for found in _compared(factor, ours[factor], theirs[factor])]
     return [*found, *_local_sources(recorded, now)]
 
@@ -132,12 +135,12 @@ def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]
             name: _with_origin(version, origins.get(name))
             for name, version in ((_normal(name), version) for name, version in (provenance.get("packages") or {}).items())
         }
-        | {"the CUDA of PyTorch": provenance.get("cuda")},
+        | {"the CUDA of PyTorch": provenance.get("cuda", _NOT_RECORDED)},
         "hardware": {
             **{name: hardware.get(name) for name in ("machine", "platform", "cpus")},
             "GPUs": "; ".join(map(_without_id, gpus)) or None,
         },
-        "image": {"image": exact_image(provenance)},
+        "image": {"image": provenance.get("image")},
     }
 
 
@@ -151,12 +154,28 @@ def exact_image(provenance: Mapping[str, Any]) -> str | None:
     return f"{repository}@{digest}"
 
 
+def same_image(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two processes ran in one image, by their provenance: by its digest where that is known of both, else by its name."""
+    first, second = _images(one, other)
+    return first == second
+
+
+def _images(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The images of two processes as they can be compared."""
+    exact = exact_image(one), exact_image(other)
+    if not all(image and DIGEST in image for image in exact):
+        return {"image": one.get("image")}, {"image": other.get("image")}
+    return {"image": exact[0]}, {"image": exact[1]}
+
+
 def _compared(factor: str, recorded: Mapping[str, Any], now: Mapping[str, Any]) -> list[Difference]:
     names = sorted(recorded.keys() | now.keys())
     return [Difference(factor, name, recorded.get(name), now.get(name)) for name in names if not _same(recorded.get(name), now.get(name))]
 
 
 def _same(one: Any, other: Any) -> bool:
+    if one is _NOT_RECORDED or other is _NOT_RECORDED:
+        return True
     return bool(one == other) or (one != one and other != other)  # NaN is the same as NaN here
 
 

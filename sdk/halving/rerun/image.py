@@ -7,7 +7,7 @@ from typing import Any
 from halving.errors import InvalidInput
 from halving.query.runs import RunInfo
 from halving.records.provenance import DIGEST
-from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, exact_image, resized_attempts
+from halving.rerun.factors import TRAINABLE_SOURCE, Difference, environment_differences, exact_image, resized_attempts, same_image
 from halving.trial.messages import Ready
 
 
@@ -49,16 +49,16 @@ def image_plan(info: RunInfo) -> ImagePlan:
     """The pod of a trial whose record lacks nothing for it."""
     record = info.record
     exact = exact_image(record["provenance"])
-    later = {number: exact_image(start.get("provenance") or {}) for number, start in info.starts.items()}
+    later = {number: start.get("provenance") or {} for number, start in info.starts.items()}
     return ImagePlan(
         name=str(record["provenance"]["image"]),
         exact=str(exact),
         resources=record["trial"]["resources"],
         trainable_sha256=info.parent.get("trainable_sha256"),
         incomplete=tuple(
-            Difference("image", f"attempt {number}", f"in the image {name or '(not recorded)'}", "in that of attempt 1")
-            for number, name in later.items()
-            if name != exact
+            Difference("image", f"attempt {number}", f"in the image {exact_image(theirs) or '(not recorded)'}", "in that of attempt 1")
+            for number, theirs in later.items()
+            if not same_image(record["provenance"], theirs)
         )
         + tuple(resized_attempts(info)),
     )
@@ -107,6 +107,8 @@ def known_in_pod(image: ImagePlan, recorded: Mapping[str, Any], said: Ready, now
         if wrong := next((one for one in found if isinstance(one.now, dict | list)), None):
             raise ValueError(f"{wrong.factor}: {wrong.name} = {wrong.now!r:.80}; give text or a number")
         "".join(map(str, found)).encode()  # what is no text could not be printed, nor be kept
+        if now is None and "@" not in image.name and not image.by_tag:
+            found.append(Difference("image", image.name, image.exact, "not known by its digest"))
     except (AttributeError, TypeError, ValueError) as error:
         raise InvalidInput(
             f"the environment that the pod of the image {image.name} describes is not accepted: {error}; "

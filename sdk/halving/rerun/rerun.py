@@ -19,7 +19,7 @@ from halving.records.run_record import RunRecords
 from halving.rerun.comparison import read_points
 from halving.rerun.environment import Environments, environment_of, environments
 from halving.rerun.execution import search_path, train_again, trial_request
-from halving.rerun.factors import FACTORS, Difference, environment_differences
+from halving.rerun.factors import FACTORS, Difference, environment_differences, exact_image
 from halving.rerun.image import ImagePlan, digest_in, is_moved, known_before, known_in_pod
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import PodRerun, Pods, RerunFailed
@@ -161,7 +161,7 @@ def trains_here(plan: Plan, image: ImagePlan, options: Options, pods: Pods | Non
     """Whether a trial of an image is trained in a worktree all the same: with what is installed here, or where this is that image and
     there is no cluster.
     """
-    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() == image.name))
+    return plan.commit is not None and ("image" in options.accepted or (pods is None and provenance.image() in (image.name, image.exact)))
 
 
 def check_pods(plan: Plan, image: ImagePlan, options: Options, pods: Pods | None) -> Pods:
@@ -203,42 +203,50 @@ def train_in_pod(
     elsewhere = "" if plan.commit is None else " (--except image would train in a worktree, with what is installed here)"
     advice = f"Nothing was trained{elsewhere}. Accept"
     _check_strict(plan, known_before(image, None), options, advice)
-    project, new = _new_run(plan)
-    found: list[Difference] = []
 
-    def ready(said: Ready, now: str | None) -> None:
-        if is_moved(image, now):
-            raise _TagMoved(str(now))
-        if now and "@" not in image.name:
-            RunRecords(store, project, new).add_image_digest(1, digest_in(now))
-        found[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
-        for line in _told(found):
-            (tell_differences or tell)(line)
-        _check_strict(plan, found, options, advice)
-        tell(f"training {plan.name} again as {project}/{new}")
+    def train_in(image: ImagePlan) -> tuple[RunInfo, list[Difference]]:
+        project, new = _new_run(plan)
+        found: list[Difference] = []
 
-    def train_in(name: str) -> None:
-        tell(f"starting a pod of the image {name}")
-        variables = {variable: value for variable, value in plan.variables.items() if value is not None}
-        request = replace(trial_request(plan, store, new), image=name)
-        resources = image.resources
-        asked = PodRerun(
-            rerun_of=plan.name, project=project, run=new, image=name, resources=resources, variables=variables, request=request
+        def ready(said: Ready, now: str | None) -> None:
+            if is_moved(image, now):
+                raise _TagMoved(str(now))
+            found[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
+            for line in _told(found):
+                (tell_differences or tell)(line)
+            _check_strict(plan, found, options, advice)
+            if now and "@" not in image.name:
+                RunRecords(store, project, new).add_image_digest(1, digest_in(now))
+            tell(f"training {plan.name} again as {project}/{new}")
+
+        tell(f"starting a pod of the image {image.name}")
+        cluster.train(
+            store,
+            PodRerun(
+                rerun_of=plan.name,
+                project=project,
+                run=new,
+                image=image.name,
+                resources=image.resources,
+                variables={name: value for name, value in plan.variables.items() if value is not None},
+                request=replace(trial_request(plan, store, new), image=image.name),
+            ),
+            ready,
+            tell,
         )
-        cluster.train(store, asked, ready, tell)
+        try:
+            info = read_run(store, project, new)
+        except NotFound:
+            raise RerunFailed(f"the rerun of {plan.name} ended in its pod and recorded no run") from None
+        _check_end(plan, info, "in its pod, which is deleted,")
+        return info, found
 
     try:
-        train_in(image.name)
+        return train_in(image)
     except _TagMoved as moved:
         tell(f"{image.name} is another image now ({moved}), so it is left alone")
-        image = replace(image, name=image.exact)
-        train_in(image.name)
-    try:
-        info = read_run(store, project, new)
-    except NotFound:
-        raise RerunFailed(f"the rerun of {plan.name} ended in its pod and recorded no run") from None
-    _check_end(plan, info, "in its pod, which is deleted,")
-    return info, found
+        # As another run: the first pod may read the mailbox of its own until it has ended.
+        return train_in(replace(image, name=image.exact))
 
 
 def _new_run(plan: Plan) -> tuple[str, str]:
@@ -298,8 +306,8 @@ def _no_cluster(plan: Plan, image: ImagePlan) -> InvalidInput:
 
 def _check_image(plan: Plan, options: Options) -> None:
     """The image of a script, which no pod of a rerun trains: the command has to run in it."""
-    recorded = plan.environment.get("image")
-    if recorded and "image" not in options.accepted and provenance.image() != recorded:
+    recorded = exact_image(plan.environment)
+    if recorded and "image" not in options.accepted and provenance.image() not in (recorded, plan.environment.get("image")):
         raise NotFound(
             f"run {plan.name} ran in the image {recorded}, which this process does not run in: start halving rerun in a container of "
             "that image (with HALVING_IMAGE_DIGEST set to it), or give --except image to train with what is installed here"

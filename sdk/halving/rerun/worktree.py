@@ -1,5 +1,6 @@
 """The code of a run in a folder of its own: a temporary git worktree of its commit, with what it had changed over it."""
 
+import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from halving.machine.temporary_folders import folder_of_user, scratch_folder
 from halving.rerun.plan import Plan
 from halving.store.store import Store
 
-_SCRATCH = "rerun"
+_SCRATCH = f"rerun-{platform.node()}"
+"""With the machine's name: several of them may share the repository, and each has temporary folders of its own."""
 
 
 def repository_at(folder: Path) -> Path:
@@ -82,7 +84,7 @@ def _forget_abandoned(repository: Path) -> None:
     ours = f"worktree {folder_of_user(_SCRATCH).resolve()}/"
     for line in _git(repository, "worktree", "list", "--porcelain").stdout.decode(errors="replace").splitlines():
         if line.startswith(ours) and not Path(path := line.removeprefix("worktree ")).exists():
-            _git(repository, "worktree", "remove", "--force", path)
+            _git(repository, "worktree", "remove", "--force", "--force", path)  # twice: also one that git was killed at
 
 
 def _fetch_submodules(code: Path, plan: Plan) -> None:

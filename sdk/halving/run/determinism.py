@@ -35,7 +35,9 @@ def make_deterministic() -> None:
 
 def hash_is_random() -> bool:
     """Whether Python's ``hash`` of texts differs from one start of this program to the next, and with it the order of a set of them."""
-    return not os.environ.get("PYTHONHASHSEED", "").isdigit()
+    seed = os.environ.get("PYTHONHASHSEED", "")
+    too_late = seed == "0" and bool(sys.flags.hash_randomization)  # the program has set it itself, after Python had read it
+    return too_late or not seed.isdigit()
 
 
 def determinism_flags() -> dict[str, Any]:
@@ -46,5 +48,4 @@ def determinism_flags() -> dict[str, Any]:
         flags["torch.cudnn.deterministic"] = torch.backends.cudnn.deterministic
         flags["torch.cudnn.benchmark"] = torch.backends.cudnn.benchmark
         flags["torch.threads"] = torch.get_num_threads()
-        flags["torch.cuda"] = torch.version.cuda
     return flags

@@ -1,6 +1,7 @@
 """Planted leaks between the test split and the others are found; a split that is in order has none."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ Leaks = Callable[..., dict[str, DataCheck]]
 
 @pytest.fixture
 def leaks(backend: Backend, provide: Callable[..., DatasetSource]) -> Leaks:
-    def found(table: pa.Table, accepted: tuple[str, ...] = (), **changes: Any) -> dict[str, DataCheck]:
+    def found(table: pa.Table, accepted: tuple[str, ...] = (), ignored: tuple[str, ...] = (), **changes: Any) -> dict[str, DataCheck]:
         source = provide(table, **({"split_column": "part"} | changes))
         snapshot = take_snapshot(backend.store, backend.catalog, source)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
-        return {one.name: one for one in leaks_of(dataset, source, accepted)}
+        return {one.name: one for one in leaks_of(dataset, source, accepted, ignored)}
 
     return found
 
@@ -52,6 +53,39 @@ def test_features_that_were_trained_on_are_found_whatever_the_target_says(
     found = leaks(with_copy(label))["leaked_features"]
     assert (found.passed, found.reason) == (False, "1 of the 61 rows of the test split have the features of a row of another split")
     assert [(row["split"], row["id"]) for row in found.rows] == [("test", "5"), ("train", "5")]
+
+
+def test_copies_under_other_ids_are_found_where_the_id_is_ignored(leaks: Leaks) -> None:
+    copy = with_copy("low").slice(300, 1)
+    renamed = copy.set_column(copy.schema.get_field_index("id"), "id", pa.array([999_999], copy.schema.field("id").type))
+    table = pa.concat_tables([visits(), renamed])
+    assert leaks(table)["leaked_features"].passed
+    found = leaks(table, ignored=("id",))["leaked_features"]
+    assert found.reason == "1 of the 61 rows of the test split have the features of a row of another split"
+
+
+def test_copies_of_files_are_found_under_whatever_path(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Leaks
+) -> None:
+    for split, names in {"train": "abcd", "validation": "ef", "test": "ax"}.items():
+        for name in names:
+            file = tmp_path / "files" / split / f"{split}-{name}.txt"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
+    source = DatasetSource(name="files", source={"folder": str(tmp_path / "files")}, target="bytes", split_column="label")
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    found = leaks_of(Dataset(backend.store, snapshot.name, snapshot.digest), source)[0]
+    assert found.reason == "1 of the 2 rows of the test split have the features of a row of another split"
+    assert {(row["split"], row["path"]) for row in found.rows} == {("test", "test/test-a.txt"), ("train", "train/train-a.txt")}
+
+
+def test_rows_that_an_earlier_target_had_dealt_are_compared(leaks: Leaks) -> None:
+    rows = range(300)
+    table = pa.table({"x": [row // 3 for row in rows], "a": [row // 3 % 2 for row in rows], "b": [row % 3 for row in rows]})
+    assert leaks(table, split_column=None, target="a")["leaked_features"].passed
+    later = leaks(table, split_column=None, target="b")["leaked_features"]  # still dealt by x and b, of which b is no feature any more
+    assert not later.passed
+    assert "rows of the test split have the features of a row of another split" in later.reason
 
 
 def test_each_of_two_equal_rows_of_the_test_split_counts(leaks: Leaks) -> None:

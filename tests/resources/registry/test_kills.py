@@ -65,7 +65,7 @@ class World:
             "sweep": sweep,
             "name": MODEL,
             "spec": spec,
-            "snapshot": {"digest": self._snapshot.digest},
+            "snapshot": {"key": self._snapshot.key, "digest": self._snapshot.digest},
             "winner": {"key": RUN, "trial": 0, "checkpoint": self._checkpoint, "params": {"x": 0.5}},
             "labels": ["high", "low"],
             "code": self._code,

@@ -9,7 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sqlalchemy.exc import OperationalError
 
+import halving
 from halving import InvalidInput, NotFound, StoreError, load_model
 from halving.models.source_code import Code
 from halving.store.store import blob_name
@@ -227,6 +229,37 @@ def test_test_rows_that_were_trained_on_block_the_promotion(backend: Backend, ev
         promote_winner(backend, report)
 
 
+@pytest.mark.slow
+def test_a_winner_is_not_promoted_over_a_champion_whose_code_no_longer_imports(
+    backend: Backend, evaluated: Callable[..., EvaluationReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = tmp_path / "gone_since.py"
+    module.write_text("from tests.trainables import predict")
+    promote_winner(backend, evaluated("gone_since:predict"))
+    module.write_text("import a_package_that_is_gone")
+    report = evaluated(GOOD, passes=False, seed=1)
+    with pytest.raises(GateFailed, match="there is no module 'a_package_that_is_gone'"):
+        promote_winner(backend, report)
+    assert champion(backend)[0] != report.data["sweep"]
+
+
+@pytest.mark.slow
+def test_a_winner_whose_catalog_goes_away_after_its_manifest_was_stored_is_promoted_by_the_next_try(
+    backend: Backend, evaluated: Callable[..., EvaluationReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = evaluated(GOOD)
+    with monkeypatch.context() as away:
+        away.setattr(promotion, "register", lambda *_, **__: (_ for _ in ()).throw(OperationalError("INSERT", {}, Exception("gone"))))
+        with pytest.raises(OperationalError):
+            promote_winner(backend, report)
+    with backend.catalog.read() as session:
+        assert versions_of(session, "small") == []
+    assert promote_winner(backend, report)[0].stage == "champion"
+    assert publish(backend.store, backend.catalog) == []
+    assert halving.resolve("small@champion", root=backend.store.root).version == "1.0.0"
+
+
 def planted() -> pa.Table:
     """As the small dataset, with a copy of the target and a customer who is in all three."""
     table = trainables.data()
@@ -257,6 +290,7 @@ def test_a_leak_that_was_planted_blocks_the_promotion(
     ("function", "limits", "said"),
     [
         ("passing", {}, None),
+        ("looking_around", {}, None),
         ("failing", {}, r"failing failed, exit code 1: AssertionError at candidate_tests\.py:\d+: it says 'low' of 1.0"),
         ("hanging", {"seconds": 3}, r"hanging failed, ended after 3 seconds, the limit integration_tests\.seconds"),
         (
@@ -268,8 +302,15 @@ def test_a_leak_that_was_planted_blocks_the_promotion(
     ],
 )
 def test_tests_of_the_exported_winner_run_in_a_process_of_their_own_and_block_its_promotion(
-    backend: Backend, evaluated: Callable[..., EvaluationReport], function: str, limits: dict[str, Any], said: str | None
+    backend: Backend,
+    evaluated: Callable[..., EvaluationReport],
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+    limits: dict[str, Any],
+    said: str | None,
 ) -> None:
+    for name in ("HALVING_ROOT", "HALVING_CATALOG", "PGPASSWORD", "DAGSTER_PG_PASSWORD"):
+        monkeypatch.setenv(name, "of the deployment")
     gate = {"integration_tests": {"function": f"tests.candidate_tests:{function}", **limits}}
     report = evaluated(GOOD, passes=said is None, gates=[gate])
     if said is None:

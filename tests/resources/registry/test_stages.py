@@ -15,7 +15,7 @@ from halving.store.store import blob_name
 from resources.backend import Backend
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, RegistryEventRow, SweepRow
 from resources.catalog.models import champion_of, versions_of
-from resources.registry import annotations, client_versions, stages
+from resources.registry import annotations, by_hand, client_versions, stages
 from resources.registry.events import events_of, what_happened
 from resources.registry.history import model_story, newest_events, search_versions
 from resources.registry.registered_models import create_model, delete_model
@@ -382,12 +382,23 @@ def test_an_altered_report_or_a_lost_checkpoint_blocks_the_promotion(backend: Ba
     kept = file.read_bytes()
     file.chmod(0o644)
     file.write_bytes(kept.replace(b"0.4", b"0.9"))
-    with pytest.raises(PromotionRefused, match="its report was altered or is damaged"):
-        check_whole(backend.store, backend.catalog, "digits", "1.0.0")
+
+    def decide_all(refusal: str) -> None:
+        with pytest.raises(PromotionRefused, match=refusal):
+            by_hand.promote(backend, "digits", "1.0.0", pytest.fail, actor="ann")
+        with pytest.raises(PromotionRefused, match=refusal):
+            by_hand.promote(backend, "digits", "1.0.0", pytest.fail, actor="ann", note="now", force=True)
+        with pytest.raises(PromotionRefused, match=refusal):
+            by_hand.approve(backend, "digits", "1.0.0", pytest.fail, actor="ann", note="good")
+        with backend.catalog.read() as session:
+            assert [event.kind for event in events_of(session, "digits")] == before
+
+    with backend.catalog.read() as session:
+        before = [event.kind for event in events_of(session, "digits")]
+    decide_all("its report was altered or is damaged")
     file.write_bytes(kept)
     (backend.store.folder / blob_name(checkpoint)).unlink()
-    with pytest.raises(PromotionRefused, match=r"its checkpoint sha256:.* is gone"):
-        check_whole(backend.store, backend.catalog, "digits", "1.0.0")
+    decide_all(r"its checkpoint sha256:.* is gone")
 
 
 def test_versions_keep_by_what_they_were_judged(backend: Backend, registers: Callable[..., ModelVersionRow]) -> None:

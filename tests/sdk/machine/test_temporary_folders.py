@@ -2,11 +2,13 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,32 @@ def test_a_folder_in_use_is_left_alone_and_goes_at_the_end(tmp_path: Path) -> No
             assert sorted((tmp_path / "base").iterdir()) == sorted([first, second])
         assert list((tmp_path / "base").iterdir()) == [first]
     assert list((tmp_path / "base").iterdir()) == []
+
+
+def test_what_could_not_be_deleted_goes_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remove = shutil.rmtree
+
+    def refused(path: Path, **options: Any) -> None:
+        if path.name == "held":
+            if not options.get("ignore_errors"):
+                raise PermissionError("in use")
+            return
+        remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", refused)
+    with temporary_folder(tmp_path) as first:
+        (first / "held").mkdir()
+        (first / "other").mkdir()
+    assert sorted(path.name for path in first.iterdir()) == ["held", "lock"]
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    with temporary_folder(tmp_path) as second:
+        assert list(tmp_path.iterdir()) == [second]
+
+
+def test_a_folder_that_another_program_has_deleted_is_no_error(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path) as folder:
+        shutil.rmtree(folder)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -162,8 +162,21 @@ def test_where_a_tag_has_moved_a_pod_of_the_recorded_image_trains(store: Store) 
 
 def test_a_cluster_that_does_not_say_what_a_tag_means_is_named(store: Store) -> None:
     exact = "registry.example:5000/team/train@sha256:12"
-    with pytest.raises(RerunRefused, match=f"image: image was {exact}, is {TAG}"):
+    with pytest.raises(RerunRefused, match=f"image: {TAG} was {exact}, is not known by its digest"):
         again(store, planned(of_a_tag("sha256:12")), Tagged(None), strict=True)
+
+
+def test_an_attempt_whose_digest_nobody_told_is_compared_by_its_name() -> None:
+    def later(**image: str) -> list[str]:
+        found = of_a_tag("sha256:12")
+        plan = planned(replace(found, starts={2: {"provenance": image}}))
+        assert plan.image is not None
+        return [str(each) for each in plan.image.incomplete]
+
+    assert later(image=TAG) == later(image=TAG, image_digest="sha256:12") == []
+    moved = "image: attempt 2 was in the image registry.example:5000/team/train@sha256:34, is in that of attempt 1"
+    assert later(image=TAG, image_digest="sha256:34") == [moved]
+    assert later(image="other:1") == ["image: attempt 2 was in the image other:1, is in that of attempt 1"]
 
 
 def test_two_tags_of_one_image_are_one_image_and_one_tag_of_two_images_is_two() -> None:

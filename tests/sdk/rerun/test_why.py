@@ -351,6 +351,7 @@ def test_every_part_of_a_record_that_may_change_a_metric_is_compared(store: Stor
     provenance = {
         "arguments": ["train.py"],
         "packages": {"Lib": "1.0"},
+        "cuda": "12.8",
         "packages_from": {"Lib": "git+https://x/lib@aaa"},
         "hardware": {"gpus": GPUS, "visible_gpus": {"CUDA_VISIBLE_DEVICES": "0"}},
     }
@@ -358,6 +359,12 @@ def test_every_part_of_a_record_that_may_change_a_metric_is_compared(store: Stor
     changed = {**record, **change, "provenance": {**provenance, **change.get("provenance", {})}}
     (found,) = differences(replace(info, record=record), replace(info, record=changed))
     assert (found.factor, found.name) == (factor, name)
+
+
+def test_what_an_earlier_version_did_not_record_is_no_difference(store: Store) -> None:
+    info = recorded_in(store, 0.0, 1.0)[0]
+    older, newer = (replace(info, record={**info.record, "provenance": provenance}) for provenance in ({}, {"cuda": "13.0"}))
+    assert differences(older, newer) == differences(newer, older) == []
 
 
 def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:

@@ -47,6 +47,11 @@ def test_a_metric_is_within_its_bounds_with_its_whole_interval(metric: str, boun
     assert ("cannot be told" in verdict.reason) is (outcome == "too little evidence")
 
 
+@pytest.mark.parametrize(("bounds", "limit"), [({"min": 0.5, "max": 0.9}, 0.9), ({"min": 0.9, "max": 2.0}, 0.9), ({"max": 0.99}, 0.99)])
+def test_the_threshold_is_the_bound_that_is_nearest(bounds: dict[str, float], limit: float) -> None:
+    assert judge_bounds(MetricBounds(metric="accuracy", **bounds), REPORT, OURS).threshold == limit
+
+
 def test_a_bound_on_what_is_no_test_metric_or_not_finite_is_not_passed() -> None:
     assert (
         "'loss' is no test metric: give one of accuracy, f1_macro" in judge_bounds(MetricBounds(metric="loss", min=0), REPORT, OURS).reason

@@ -9,18 +9,30 @@ import pytest
 
 import halving
 from halving import Store
+from halving.data.dataset import snapshot_folder
+from halving.data.shards import shards_of
+from resources.backend import Backend
+from resources.datasets.known_snapshots import Snapshot
+from resources.datasets.snapshots import take_snapshot
 from resources.registry.gates.lineage import judge_lineage
+from resources.sweep_spec import parse_spec
+from tests.backends import SMALL
 
 Recorded = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def store(backend: Backend) -> Store:
+    return backend.store
 
 
 @pytest.fixture
-def recorded(store: Store) -> Recorded:
+def snapshot(backend: Backend) -> Snapshot:
+    return take_snapshot(backend.store, backend.catalog, parse_spec(SMALL).dataset)
+
+
+@pytest.fixture
+def recorded(store: Store, snapshot: Snapshot) -> Recorded:
     """The report of a winner whose run was recorded, with changes of what git said of the checkout."""
 
     def record(**git: Any) -> dict[str, Any]:
@@ -29,17 +41,17 @@ def recorded(store: Store) -> Recorded:
         (path,) = Path(store.root).rglob("record.json")
         content = json.loads(path.read_text())
         content["provenance"]["git"] = {"commit": "0" * 40, "dirty": True, "patch": None, "left_out": [], "left_out_count": 0, **git}
-        content["parent"]["snapshot"] = "sha256:rows"
+        content["parent"]["snapshot"] = snapshot.digest
         path.write_text(json.dumps(content))
         winner = {"key": run.id, "params": {"x": 1}, "checkpoint": checkpoint}
-        return {"name": "digits", "winner": winner, "snapshot": {"digest": "sha256:rows"}}
+        return {"name": "digits", "winner": winner, "snapshot": {"key": snapshot.key, "digest": snapshot.digest}}
 
     return record
 
 
 def test_a_record_with_all_of_the_code_passes(store: Store, recorded: Recorded) -> None:
     verdict = judge_lineage(store, recorded())
-    assert (verdict.outcome, verdict.reason) == ("pass", "run record, code, checkpoint and snapshot are all there")
+    assert (verdict.outcome, verdict.reason) == ("pass", "run record, code as it was recorded, checkpoint and snapshot are all there")
 
 
 @pytest.mark.parametrize("path", ["models/large.py", "analysis.ipynb", "sweeps/digits.yaml", "libraries/mine/"])
@@ -54,7 +66,27 @@ def test_changed_code_that_was_not_recorded_holds_the_winner_back(store: Store, 
 
 def test_other_files_and_lines_with_secrets_that_were_not_recorded_are_named_in_a_pass(store: Store, recorded: Recorded) -> None:
     left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(7)]
-    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=9, patch_redacted=2))
+    left_out = [{"path": "credentials.yaml", "bytes": 90}, *left_out]
+    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=8, patch_redacted=2))
     assert verdict.outcome == "pass"
-    assert "; not recorded: rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), " in verdict.reason
-    assert verdict.reason.endswith(" and 2 more, 2 smaller files, 2 changed lines, since each holds a secret")
+    assert "; not recorded: credentials.yaml (90 B), rows-0.csv (28.6 MiB), rows-1.csv (28.6 MiB), " in verdict.reason
+    assert verdict.reason.endswith(" and 3 more, 2 changed lines, since each holds a secret")
+
+
+def test_more_files_than_a_record_names_hold_the_winner_back(store: Store, recorded: Recorded) -> None:
+    left_out = [{"path": f"rows-{number}.csv", "bytes": 30_000_000} for number in range(100)]
+    verdict = judge_lineage(store, recorded(left_out=left_out, left_out_count=103))
+    assert verdict.outcome == "fail"
+    assert "code: 3 more files were not recorded, too many to be named; commit them, or let git ignore them" in verdict.reason
+
+
+@pytest.mark.folder
+def test_a_snapshot_of_which_something_is_gone_holds_the_winner_back(store: Store, snapshot: Snapshot, recorded: Recorded) -> None:
+    report = recorded()
+    folder = Path(store.root) / snapshot_folder("points", snapshot.digest)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    shard = shards_of(manifest, "train")[0].name
+    (Path(store.root) / shard).unlink()
+    assert judge_lineage(store, report).reason == f"missing: snapshot: 1 of its shards are gone, such as {shard}"
+    (folder / "manifest.json").unlink()
+    assert "missing: snapshot: no dataset snapshot points sha256:" in judge_lineage(store, report).reason
