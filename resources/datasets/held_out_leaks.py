@@ -16,6 +16,8 @@ from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import DatasetSource
 
 _CONTENT = ("sha256", "etag")  # columns of a row that is a file, beside its path
+_PLACES = ("path", "location")
+_OF_A_FILE = {*_CONTENT, *_PLACES, "label", "bytes", "content", "version"}
 _AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
 
 
@@ -80,10 +82,14 @@ def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[
 def _features(columns: Collection[str], others: Collection[str | None]) -> list[str]:
     """The columns in which two rows that are the same to a model are equal.
 
-    Of a file that is what its content is known by: copies of it have other paths.
+    Of a file that is what its content is known by, and of rows that a transform has made of files all but where these lie: copies of a file
+    have other paths.
     """
     content = next((name for name in _CONTENT if {"path", name} <= {*columns}), None)
-    return [content] if content is not None and content not in others else [name for name in columns if name not in others]
+    if content is not None and content not in others and {*columns} <= _OF_A_FILE:
+        return [content]
+    places = _PLACES if content is not None else ()
+    return [name for name in columns if name not in others and name not in places]
 
 
 def _trained_on(dataset: Dataset, held_out: str) -> list[str]:

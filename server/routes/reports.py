@@ -123,7 +123,7 @@ def gates(sweep: SweepId, state: Shared, caller: Viewer) -> Response:
     if outcome_of(state.catalog, sweep)[0] is None:
         raise NotFound(f"sweep {sweep} has no evaluation report yet")
     report = load_report(state.store, state.catalog, sweep)
-    judged = judged_again(state.store, report.data) if report.data.get("gates") is not None else []
+    judged = judged_again(state.store, report.data, with_rows=False) if report.data.get("gates") is not None else []
     root = state.store.root
     return answer({"gates": [{**one.as_dict(), "passed": one.passed, "reason": without_root(one.reason, root)} for one in judged]})
 

@@ -46,9 +46,14 @@ def verdicts_in(report: Mapping[str, Any]) -> list[Verdict]:
     return [Verdict(**given) for given in report["gates"]]
 
 
-def judged_again(store: Store, report: dict[str, Any]) -> list[Verdict]:
-    """A report's verdicts, with the lineage as it is now: a checkpoint may have been deleted since."""
-    return [judge_lineage(store, report) if verdict.name == "lineage" else verdict for verdict in verdicts_in(report)]
+def judged_again(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[Verdict]:
+    """A report's verdicts, with the lineage as it is now: a checkpoint may have been deleted since.
+
+    Args:
+        with_rows: as :func:`resources.registry.gates.lineage.judge_lineage` has it.
+    """
+    lineage = judge_lineage(store, report, with_rows=with_rows)
+    return [lineage if verdict.name == "lineage" else verdict for verdict in verdicts_in(report)]
 
 
 def _judged(gate: Gate, store: Store, catalog: Catalog, report: dict[str, Any], pair: Pair) -> list[Verdict]:

@@ -13,12 +13,17 @@ from resources.registry.gates.verdict import FAIL, PASS, Verdict
 
 _CODE = (".c", ".cc", ".cfg", ".cpp", ".cu", ".h", ".hpp", ".ini", ".ipynb", ".py", ".pyx", ".rs", ".sh", ".toml", ".yaml", ".yml")
 """As the names of files end that say what a training does. Any other that the record lacks is taken for data beside the code."""
+_SETTINGS = (".cfg", ".ini", ".toml", ".yaml", ".yml")
 _SHOWN = 5  # files in a reason
 
 
-def judge_lineage(store: Store, report: dict[str, Any]) -> Verdict:
-    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not recorded."""
-    missing = missing_lineage(store, report)
+def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> Verdict:
+    """Judge whether all that the winner was made of can be found; a pass names what beside its code was not recorded.
+
+    Args:
+        with_rows: also look for every shard of the snapshot, which are many requests of an object store.
+    """
+    missing = missing_lineage(store, report, with_rows=with_rows)
     if missing:
         return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
     reason = "run record, code as it was recorded, checkpoint and snapshot are all there"
@@ -26,14 +31,20 @@ def judge_lineage(store: Store, report: dict[str, Any]) -> Verdict:
     return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
 
 
-def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
-    """What of the winner's origin is missing: run record, code, checkpoint or snapshot."""
+def missing_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[str]:
+    """What of the winner's origin is missing: run record, code, checkpoint or snapshot.
+
+    Raises:
+        StoreUnavailable: nobody can say; that is no verdict on the winner.
+    """
     missing = []
     winner = report["winner"]
     records = _records_of(store, report)
     try:
         record = records.read()
     except HalvingError as error:
+        if isinstance(error, ConnectionError):
+            raise
         return [f"run record ({error})"]
     if record["params"] != winner["params"]:
         missing.append("params: those in the run's record differ from the catalog's")
@@ -54,7 +65,7 @@ def missing_lineage(store: Store, report: dict[str, Any]) -> list[str]:
         missing.append(f"code: {unlisted} more files were not recorded, too many to be named; commit them, or let git ignore them")
     if record["parent"].get("snapshot") != report["snapshot"]["digest"]:
         missing.append(f"snapshot: the run trained on {record['parent'].get('snapshot')}")
-    missing += _missing_of_snapshot(store, report["snapshot"])
+    missing += _missing_of_snapshot(store, report["snapshot"]) if with_rows else []
     for title, digest in (("checkpoint", winner["checkpoint"]), ("dirty patch", git.get("patch"))):
         if digest and not store.has_blob(digest):
             missing.append(f"{title}: no blob {digest} in the store {store.root}")
@@ -74,7 +85,9 @@ def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]
         return [f"snapshot: {error}"]
     names = [shard.name for split in manifest["shards"] for shard in shards_of(manifest, split)]
     gone = [name for name, there in zip(names, in_threads(store.exists, names), strict=True) if not there]
-    return [f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}"] if gone else []
+    if not gone:
+        return []
+    return [f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings them back from another store"]
 
 
 def _records_of(store: Store, report: Mapping[str, Any]) -> RunRecords:
@@ -90,7 +103,12 @@ def _is_code(entry: Mapping[str, Any]) -> bool:
     """Whether what was left out of a record says what the training does: a file of code but for secrets, or a repository with changes of
     its own.
     """
-    return entry["path"].endswith(("/", *_CODE)) and not holds_secrets(entry["path"])
+    return entry["path"].endswith(("/", *_CODE)) and not _is_settings_of_secrets(entry["path"])
+
+
+def _is_settings_of_secrets(path: str) -> bool:
+    """Whether it is a file such as ``credentials.yaml``, which a training is given and which nobody should commit."""
+    return path.endswith(_SETTINGS) and holds_secrets(path)
 
 
 def _unrecorded_beside_code(git: Mapping[str, Any]) -> str:

@@ -91,12 +91,13 @@ def _delete_abandoned(base: Path) -> None:
 
 def _delete(folder: Path) -> None:
     """Delete a folder, its lock last: where this is killed, or something cannot be deleted, the next process tries again."""
-    with contextlib.suppress(OSError):  # another program has deleted it already
+    with contextlib.suppress(FileNotFoundError):  # another program has deleted it already
         for path in _content(folder):
-            if path.is_dir() and not path.is_symlink():
-                _delete_tree(path)
-            else:
-                path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if path.is_dir() and not path.is_symlink():
+                    _delete_tree(path)
+                else:
+                    path.unlink()
         if not _content(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -109,9 +110,15 @@ def _delete_tree(top: Path) -> None:
     with contextlib.suppress(OSError):
         shutil.rmtree(top)
         return
-    top.chmod(0o700)
-    for folder, names, _ in os.walk(top):  # a folder in it may have been made read-only
-        for path in (Path(folder, name) for name in names):
-            if not path.is_symlink():
-                path.chmod(0o700)
+    _open_up(top)
+    for folder, names, _ in os.walk(top):
+        for name in names:
+            _open_up(Path(folder, name))
     shutil.rmtree(top, ignore_errors=True)
+
+
+def _open_up(folder: Path) -> None:
+    """Let what is in a folder be deleted: a training may have made it read-only."""
+    with contextlib.suppress(OSError):  # another user's
+        if not folder.is_symlink():
+            folder.chmod(0o700)

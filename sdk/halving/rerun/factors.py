@@ -13,7 +13,7 @@ FACTORS = ("code", "arguments", "data", "params", "epochs", "seed", "settings", 
 TRAINABLE_SOURCE = "the trainable's source"
 """Stands for the code of an image, which has no commit."""
 _ENVIRONMENT = ("settings", "python", "packages", "hardware", "image")
-_ELSEWHERE = {"torch.threads": "hardware"}  # what follows from the machine is no setting
+_NO_SETTINGS = ("torch.threads", "torch.cuda")  # of what determinism is recorded by: they follow from the machine, and from the packages
 _NOT_RECORDED = object()  # by an earlier version: nobody knows whether it differs
 
 _OWN = ("halving", "halving-platform")  # these record and train again, and are no part of what is trained
@@ -95,14 +95,15 @@ def _facts(record: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "epochs": {"max_epochs": trial.get("max_epochs")},
         "seed": {"seed": record.get("seed")},
         "settings": {
-            **{name: value for name, value in determinism.items() if name not in _ELSEWHERE},
+            **{name: value for name, value in determinism.items() if name not in _NO_SETTINGS},
             "start_from": start.get("digest"),
             "objectives": "; ".join(map(_objective, trial.get("objectives", ()))) or None,
         },
         **environment_facts(provenance),
     }
-    for name, factor in _ELSEWHERE.items():
-        found[factor][name] = determinism.get(name)
+    found["hardware"]["torch.threads"] = determinism.get("torch.threads")
+    if "cuda" not in provenance and "torch.cuda" in determinism:  # where an earlier version had it
+        found["packages"]["the CUDA of PyTorch"] = determinism["torch.cuda"]
     found["hardware"]["processes"] = world_size_of(trial.get("resources"))
     return found
 

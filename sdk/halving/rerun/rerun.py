@@ -146,7 +146,7 @@ def train(store: Store, plan: Plan, code: Path, python: str, tell: Callable[[str
     """
     project, new = _new_run(plan)
     tell(f"training {plan.name} again as {project}/{new}")
-    with scratch_folder("rerun") as scratch:
+    with scratch_folder("rerun-files") as scratch:
         status = train_again(plan, store, new, code=code, python=python, scratch=scratch)
     try:
         found = read_run(store, project, new)

@@ -1,18 +1,17 @@
 """The code of a run in a folder of its own: a temporary git worktree of its commit, with what it had changed over it."""
 
-import platform
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from halving.errors import InvalidInput, NotFound
-from halving.machine.temporary_folders import folder_of_user, scratch_folder
+from halving.machine.temporary_folders import folder_of_user, temporary_folder
 from halving.rerun.plan import Plan
 from halving.store.store import Store
 
-_SCRATCH = f"rerun-{platform.node()}"
-"""With the machine's name: several of them may share the repository, and each has temporary folders of its own."""
+_DISK = "disk-"
 
 
 def repository_at(folder: Path) -> Path:
@@ -65,7 +64,7 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
     """
     check_commit(repository, plan)
     patch = _patch(plan, store)
-    with scratch_folder(_SCRATCH) as scratch:
+    with temporary_folder(_worktrees()) as scratch:
         _forget_abandoned(repository)
         code = scratch.resolve() / "code"
         try:
@@ -79,9 +78,15 @@ def worktree(repository: Path, plan: Plan, store: Store) -> Iterator[Path]:
             _git(repository, "worktree", "remove", "--force", str(code))
 
 
+def _worktrees() -> Path:
+    """The folder of the worktrees on this machine's temporary disk. No other machine that has the repository has one of this name."""
+    folder = folder_of_user("rerun")
+    return next(folder.glob(f"{_DISK}*"), None) or Path(tempfile.mkdtemp(prefix=_DISK, dir=folder))
+
+
 def _forget_abandoned(repository: Path) -> None:
     """Have git forget the worktrees of killed reruns, whose folders are gone; those of others, on a disk that is not mounted now, stay."""
-    ours = f"worktree {folder_of_user(_SCRATCH).resolve()}/"
+    ours = f"worktree {_worktrees().resolve()}/"
     for line in _git(repository, "worktree", "list", "--porcelain").stdout.decode(errors="replace").splitlines():
         if line.startswith(ours) and not Path(path := line.removeprefix("worktree ")).exists():
             _git(repository, "worktree", "remove", "--force", "--force", path)  # twice: also one that git was killed at

@@ -79,6 +79,23 @@ def test_copies_of_files_are_found_under_whatever_path(
     assert {(row["split"], row["path"]) for row in found.rows} == {("test", "test/test-a.txt"), ("train", "train/train-a.txt")}
 
 
+def test_several_rows_of_one_file_are_no_copies_of_each_other(leaks: Leaks) -> None:
+    frames = pa.table(
+        {
+            "path": [f"video-{row % 3}.mp4" for row in range(300)],
+            "sha256": [f"{row % 3:064}" for row in range(300)],
+            "frame": list(range(300)),
+            "part": ["train"] * 200 + ["validation"] * 50 + ["test"] * 50,
+            "label": ["low", "high"] * 150,
+        }
+    )
+    assert leaks(frames)["leaked_features"].passed
+    copies = pa.concat_tables(
+        [frames, frames.slice(0, 1).set_column(3, "part", pa.array(["test"])).set_column(0, "path", pa.array(["copy.mp4"]))]
+    )
+    assert leaks(copies)["leaked_features"].reason == "1 of the 51 rows of the test split have the features of a row of another split"
+
+
 def test_rows_that_an_earlier_target_had_dealt_are_compared(leaks: Leaks) -> None:
     rows = range(300)
     table = pa.table({"x": [row // 3 for row in rows], "a": [row // 3 % 2 for row in rows], "b": [row % 3 for row in rows]})

@@ -365,6 +365,8 @@ def test_what_an_earlier_version_did_not_record_is_no_difference(store: Store) -
     info = recorded_in(store, 0.0, 1.0)[0]
     older, newer = (replace(info, record={**info.record, "provenance": provenance}) for provenance in ({}, {"cuda": "13.0"}))
     assert differences(older, newer) == differences(newer, older) == []
+    older = replace(older, record={**older.record, "determinism": {**info.record["determinism"], "torch.cuda": "12.8"}})
+    assert [str(each) for each in differences(older, newer)] == ["packages: the CUDA of PyTorch was 12.8, is 13.0"]
 
 
 def test_how_far_two_trials_were_trained_is_a_factor(store: Store) -> None:
