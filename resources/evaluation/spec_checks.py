@@ -13,7 +13,7 @@ from resources.sweep_spec.metrics import CLASS_SCORERS, TWO_CLASS_SCORERS
 
 
 def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
-    """Refuse metrics that do not fit the target, and slices and leakage gates that name columns that there are not.
+    """Refuse metrics that do not fit the target, and slices and ``leakage.ignore`` by columns that there are not.
 
     Args:
         manifest: the snapshot's.
@@ -40,10 +40,9 @@ def check_evaluation(spec: SweepSpec, manifest: dict[str, Any]) -> None:
 
 def _check_leakage(spec: SweepSpec, columns: Collection[str]) -> None:
     for index, gate in enumerate(spec.gates):
-        named = {"accept": gate.leakage.accept, "ignore": gate.leakage.ignore or []} if gate.leakage is not None else {}
-        for field, names in named.items():
-            if unknown := [name for name in names if name not in columns]:
-                raise InvalidInput(
-                    f"gates.{index}.leakage.{field} = {unknown[0]!r} is not accepted: the snapshot has no such column; its columns are "
-                    f"{listed(columns)}"
-                )
+        ignored = gate.leakage.ignore or [] if gate.leakage is not None else []
+        if unknown := [name for name in ignored if name not in columns]:
+            raise InvalidInput(
+                f"gates.{index}.leakage.ignore = {unknown[0]!r} is not accepted: the snapshot has no such column; its columns are "
+                f"{listed(columns)}"
+            )

@@ -341,6 +341,7 @@ def test_a_champion_whose_predictor_fails_or_hangs_is_told_and_the_winner_is_sti
     [
         ({"metrics": ["r2"]}, "metrics.0 = 'r2' is not accepted for a target of type string"),
         ({"slices": ["y < 3"]}, "slices.0 = 'y < 3' is not accepted: the snapshot has no column 'y'"),
+        ({"gates": [{"leakage": {"ignore": ["y"]}}]}, "gates.0.leakage.ignore = 'y' is not accepted: the snapshot has no such column"),
     ],
 )
 def test_metrics_and_slices_that_do_not_fit_the_snapshot_are_refused_before_the_sweep(
