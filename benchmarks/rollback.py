@@ -20,7 +20,7 @@ process from its start to its end.
 
 
 def measure(setting: Setting) -> Part:
-    """Seconds of a rollback; the target is that of the largest model."""
+    """Seconds of a rollback, held to one second with the store told."""
     part = Part("rollback", "Rolling a model back", _TEXT)
     table = Table(["versions", "the catalog, ms", "with the store, ms", "the command, s"], [], "A rollback")
     for versions in _VERSIONS[:1] if setting.quick else _VERSIONS:

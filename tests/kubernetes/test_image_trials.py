@@ -475,11 +475,11 @@ def test_what_a_param_does_is_measured_by_reruns_in_pods_by_the_command(
     status = main(["why", *trials, "--root", root, "--rerun", "--repeat", "2", "--yes", "--json"])
     said = capsys.readouterr()
     assert status == 0, said.err
-    found = json.loads(said.out)
-    assert set(found["differs"]) == {"params", "seed"}
-    (effect,) = found["attribution"]["effects"]
+    explanation = json.loads(said.out)
+    assert set(explanation["differs"]) == {"params", "seed"}
+    (effect,) = explanation["attribution"]["effects"]
     assert (effect["name"], effect["error"]) == ("params", None)
-    values = {arm["name"]: arm["values"] for arm in found["attribution"]["arms"]}
+    values = {arm["name"]: arm["values"] for arm in explanation["attribution"]["arms"]}
     assert all(len(each) == 2 for each in values.values())
     assert effect["effect"] == pytest.approx(sum(values["params"]) / 2 - sum(values["as it was"]) / 2)
     assert f"starting a pod of the image {ran.site.image}" in said.err

@@ -22,30 +22,31 @@ def judge_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = Tru
 
     Args:
         with_rows: also look for every shard of the snapshot, which are many requests of an object store.
-    """
-    missing = missing_lineage(store, report, with_rows=with_rows)
-    if missing:
-        return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
-    reason = "run record, code as it was recorded, checkpoint and snapshot are all there"
-    unrecorded = _unrecorded_beside_code(_git_of(_records_of(store, report).read()))
-    return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
-
-
-def missing_lineage(store: Store, report: dict[str, Any], *, with_rows: bool = True) -> list[str]:
-    """What of the winner's origin is missing: run record, code, checkpoint or snapshot.
 
     Raises:
         StoreUnavailable: nobody can say; that is no verdict on the winner.
     """
-    missing = []
-    winner = report["winner"]
-    records = _records_of(store, report)
+    project = report.get("project", report["name"])  # a report from before sweeps had projects names none
+    records = RunRecords(store, project, report["winner"]["key"])
     try:
         record = records.read()
     except HalvingError as error:
         if isinstance(error, ConnectionError):
             raise
-        return [f"run record ({error})"]
+        return Verdict("lineage", FAIL, f"missing: run record ({error})")
+    missing = _missing(records, record, report, with_rows=with_rows)
+    if missing:
+        return Verdict("lineage", FAIL, f"missing: {'; '.join(missing)}")
+    reason = "run record, code as it was recorded, checkpoint and snapshot are all there"
+    unrecorded = _unrecorded_beside_code(_git_of(record))
+    return Verdict("lineage", PASS, f"{reason}; not recorded: {unrecorded}" if unrecorded else reason)
+
+
+def _missing(records: RunRecords, record: Mapping[str, Any], report: Mapping[str, Any], *, with_rows: bool) -> list[str]:
+    """What of the winner's origin is missing beside its run record: code, checkpoint or snapshot."""
+    missing = []
+    store = records.store
+    winner = report["winner"]
     if record["params"] != winner["params"]:
         missing.append("params: those in the run's record differ from the catalog's")
     if final := report.get("final"):
@@ -88,11 +89,6 @@ def _missing_of_snapshot(store: Store, snapshot: Mapping[str, Any]) -> list[str]
     if not gone:
         return []
     return [f"snapshot: {len(gone)} of its shards are gone, such as {gone[0]}; halving datasets fetch brings them back from another store"]
-
-
-def _records_of(store: Store, report: Mapping[str, Any]) -> RunRecords:
-    project = report.get("project", report["name"])  # a report from before sweeps had projects names none
-    return RunRecords(store, project, report["winner"]["key"])
 
 
 def _git_of(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -348,7 +348,10 @@ def _cuda() -> str | None:
 
     It is read from PyTorch's text: to import PyTorch takes seconds, and a rerun asks before it starts.
     """
-    spec = importlib.util.find_spec("torch")
+    try:
+        spec = importlib.util.find_spec("torch")
+    except ValueError:  # a module of that name that a test has put in its place
+        return None
     for folder in (spec.submodule_search_locations if spec is not None else None) or ():
         with contextlib.suppress(OSError, UnicodeDecodeError):
             built_for = _CUDA.search(Path(folder, "version.py").read_text())

@@ -206,15 +206,15 @@ def train_in_pod(
 
     def train_in(image: ImagePlan) -> tuple[RunInfo, list[Difference]]:
         project, new = _new_run(plan)
-        found: list[Difference] = []
+        differences: list[Difference] = []
 
         def ready(said: Ready, now: str | None) -> None:
             if is_moved(image, now):
                 raise _TagMoved(str(now))
-            found[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
-            for line in _told(found):
+            differences[:] = [*known_before(image, now), *known_in_pod(image, plan.environment, said, now)]
+            for line in _told(differences):
                 (tell_differences or tell)(line)
-            _check_strict(plan, found, options, advice)
+            _check_strict(plan, differences, options, advice)
             if now and "@" not in image.name:
                 RunRecords(store, project, new).add_image_digest(1, digest_in(now))
             tell(f"training {plan.name} again as {project}/{new}")
@@ -239,7 +239,7 @@ def train_in_pod(
         except NotFound:
             raise RerunFailed(f"the rerun of {plan.name} ended in its pod and recorded no run") from None
         _check_end(plan, info, "in its pod, which is deleted,")
-        return info, found
+        return info, differences
 
     try:
         return train_in(image)

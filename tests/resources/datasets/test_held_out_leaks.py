@@ -60,8 +60,8 @@ def test_copies_under_other_ids_are_found_where_the_id_is_ignored(leaks: Leaks) 
     renamed = copy.set_column(copy.schema.get_field_index("id"), "id", pa.array([999_999], copy.schema.field("id").type))
     table = pa.concat_tables([visits(), renamed])
     assert leaks(table)["leaked_features"].passed
-    found = leaks(table, ignored=("id",))["leaked_features"]
-    assert found.reason == "1 of the 61 rows of the test split have the features of a row of another split"
+    check = leaks(table, ignored=("id",))["leaked_features"]
+    assert check.reason == "1 of the 61 rows of the test split have the features of a row of another split"
 
 
 def test_copies_of_files_are_found_under_whatever_path(
@@ -74,9 +74,9 @@ def test_copies_of_files_are_found_under_whatever_path(
             file.write_text(name)
     source = DatasetSource(name="files", source={"folder": str(tmp_path / "files")}, target="bytes", split_column="label")
     snapshot = take_snapshot(backend.store, backend.catalog, source)
-    found = leaks_of(Dataset(backend.store, snapshot.name, snapshot.digest), source)[0]
-    assert found.reason == "1 of the 2 rows of the test split have the features of a row of another split"
-    assert {(row["split"], row["path"]) for row in found.rows} == {("test", "test/test-a.txt"), ("train", "train/train-a.txt")}
+    check = leaks_of(Dataset(backend.store, snapshot.name, snapshot.digest), source)[0]
+    assert check.reason == "1 of the 2 rows of the test split have the features of a row of another split"
+    assert {(row["split"], row["path"]) for row in check.rows} == {("test", "test/test-a.txt"), ("train", "train/train-a.txt")}
 
 
 def test_several_rows_of_one_file_are_no_copies_of_each_other(leaks: Leaks) -> None:

@@ -183,8 +183,8 @@ def test_a_trainable_that_knows_nothing_of_it_trains_on_both_splits_and_a_seed_t
 
 @pytest.mark.slow
 def test_a_seed_whose_process_is_killed_goes_on_from_its_checkpoint(backend: Backend, small_spec: Spec) -> None:
-    given: dict[str, Any] = {"strategy": {"random": {"budget": 1}}, "max_trials": 1, "final": {"seeds": 2, "epochs": 4}}
-    sweep = worked(backend, small_spec(trainable="tests.trainables:train_crashing", **given))
+    settings: dict[str, Any] = {"strategy": {"random": {"budget": 1}}, "max_trials": 1, "final": {"seeds": 2, "epochs": 4}}
+    sweep = worked(backend, small_spec(trainable="tests.trainables:train_crashing", **settings))
     final = evaluate_sweep(backend.store, backend.catalog, sweep).data["final"]
     assert [(seed["status"], seed["epochs"]) for seed in final["seeds"]] == [("completed", 4)] * 2
     for seed in final["seeds"]:

@@ -23,7 +23,7 @@ from resources.evaluation.scoring import PredictionFailed
 from resources.evaluation.spec_checks import check_evaluation
 from resources.execution.worker import TrialRunner, work
 from resources.registry.gates.judge import judged_again
-from resources.registry.gates.lineage import missing_lineage
+from resources.registry.gates.lineage import judge_lineage
 from resources.registry.gates.verdict import GateFailed
 from resources.registry.promotion import evaluate, make_report, promote_winner
 from resources.registry.stages import archive
@@ -182,19 +182,23 @@ def test_the_gates_look_for_the_checkpoint_without_reading_it(
 @pytest.mark.slow
 def test_complete_lineage_misses_nothing_and_each_loss_is_named(backend: Backend, worked: Callable[..., str]) -> None:
     report = evaluate_sweep(backend.store, backend.catalog, worked(max_trials=1))
-    assert missing_lineage(backend.store, report.data) == []
+
+    def missing(data: dict[str, Any]) -> str:
+        return judge_lineage(backend.store, data).reason
+
+    assert judge_lineage(backend.store, report.data).passed
     other = {**report.data, "snapshot": {**report.data["snapshot"], "digest": "sha256:other"}}
-    assert "snapshot: the run trained on sha256:" in missing_lineage(backend.store, other)[0]
+    assert missing(other).startswith("missing: snapshot: the run trained on sha256:")
     winner = report.data["winner"]
     Path(backend.store.path(f"artifacts/sha256/{winner['checkpoint'][7:9]}/{winner['checkpoint'][7:]}")).unlink()
-    assert any(missing.startswith(f"checkpoint: no blob {winner['checkpoint']}") for missing in missing_lineage(backend.store, report.data))
+    assert missing(report.data).startswith(f"missing: checkpoint: no blob {winner['checkpoint']}")
     record = Path(backend.store.path(f"{RunRecords(backend.store, 'small', winner['key']).folder}/record.json"))
     changed = json.loads(record.read_text())
     changed["params"]["x"] = 2
     record.write_text(json.dumps(changed))
-    assert any("params" in missing for missing in missing_lineage(backend.store, report.data))
+    assert missing(report.data).startswith("missing: params: ")
     record.unlink()
-    assert missing_lineage(backend.store, report.data)[0].startswith("run record (no run")
+    assert missing(report.data).startswith("missing: run record (no run")
 
 
 @pytest.mark.slow

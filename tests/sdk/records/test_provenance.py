@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import distributions
 from importlib.metadata import version as version_of
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow
 import pytest
@@ -368,6 +369,12 @@ def test_the_cuda_that_pytorch_was_built_for_is_recorded_without_importing_it(
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert environment()["cuda"] == version
+
+
+@pytest.mark.parametrize("stand_in", [None, ModuleType("torch")])
+def test_a_stand_in_for_pytorch_is_no_error(monkeypatch: pytest.MonkeyPatch, stand_in: ModuleType | None) -> None:
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    assert environment()["cuda"] is None
 
 
 def test_an_absolute_path_in_the_checkout_is_recorded_within_it_unless_git_ignores_it(

@@ -124,8 +124,8 @@ TAG = "registry.example:5000/team/train:1"
 
 def of_a_tag(digest: str) -> RunInfo:
     """A trial of an image that its spec named by a tag, and the cluster by its digest."""
-    found = of_an_image(TAG)
-    return replace(found, record={**found.record, "provenance": {**found.record["provenance"], "image_digest": digest}})
+    trial = of_an_image(TAG)
+    return replace(trial, record={**trial.record, "provenance": {**trial.record["provenance"], "image_digest": digest}})
 
 
 class Tagged:
@@ -168,8 +168,8 @@ def test_a_cluster_that_does_not_say_what_a_tag_means_is_named(store: Store) -> 
 
 def test_an_attempt_whose_digest_nobody_told_is_compared_by_its_name() -> None:
     def later(**image: str) -> list[str]:
-        found = of_a_tag("sha256:12")
-        plan = planned(replace(found, starts={2: {"provenance": image}}))
+        trial = of_a_tag("sha256:12")
+        plan = planned(replace(trial, starts={2: {"provenance": image}}))
         assert plan.image is not None
         return [str(each) for each in plan.image.incomplete]
 
@@ -230,10 +230,10 @@ def test_a_new_environment_and_no_cluster_are_refused_for_a_trial_of_an_image(st
 
 def with_record(image: str = IMAGE, **changes: Any) -> Planned:
     """A trial of an image, and how it is trained again; changes are of its record, those of its provenance and parent over what it has."""
-    found = of_an_image(image)
-    merged = {name: {**found.record[name], **value} if isinstance(value, dict) else value for name, value in changes.items()}
-    found = replace(found, record={**found.record, **merged}, parent={**found.parent, **merged.get("parent", {})})
-    return found, planned(found)
+    trial = of_an_image(image)
+    merged = {name: {**trial.record[name], **value} if isinstance(value, dict) else value for name, value in changes.items()}
+    trial = replace(trial, record={**trial.record, **merged}, parent={**trial.parent, **merged.get("parent", {})})
+    return trial, planned(trial)
 
 
 def test_what_comes_with_an_image_is_one_arm_of_an_explanation_and_the_rest_has_its_own() -> None:
@@ -444,12 +444,12 @@ def test_what_an_image_and_a_param_do_to_a_metric_is_measured_in_pods_and_what_i
     wanted = experiment(own, other, "score", 2, build=False)
     values = last_value(store, own[0], "score"), last_value(store, other[0], "score")
     kept = KeptReruns(store, build=False, in_pods=True)
-    found = run_experiment(store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods)
+    attribution = run_experiment(store, wanted, values, options, kept, kept_of(wanted, kept), told.append, pods)
     assert values == (pytest.approx(0.3), pytest.approx(5.6))
-    effects = {one.name: (one.effect, one.error) for one in found.effects}
+    effects = {one.name: (one.effect, one.error) for one in attribution.effects}
     assert effects == {"image": (pytest.approx(5.0), None), "params": (pytest.approx(0.3), None), ALL: (pytest.approx(5.3), None)}
-    assert found.unexplained == pytest.approx(0.0)
-    runs = [read_run(store, "p", run) for arm in found.arms for run in arm.runs]
+    assert attribution.unexplained == pytest.approx(0.0)
+    runs = [read_run(store, "p", run) for arm in attribution.arms for run in arm.runs]
     assert [(info.record["provenance"]["image"], info.record["seed"]) for info in runs] == [
         (image, seed) for image in (IMAGE, OTHER_IMAGE, IMAGE, OTHER_IMAGE) for seed in (3, 4)
     ]
