@@ -9,18 +9,17 @@ lineage of what is made.
 import ast
 import json
 import symtable
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from hashlib import sha256
 
 from halving.models.source_code import own_module
+from halving.python_source import parse_python
 from halving.trial.import_string import import_function
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # whose names are not the module's
-_PARSING = threading.Lock()  # because CPython up to 3.12.1 confuses the depths of trees that two threads parse (python/cpython#106905)
 _NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
 
 _Place = tuple[str, tuple[str, ...]]
@@ -114,8 +113,7 @@ class _Module:
 
     def __init__(self, name: str, package: str, text: str) -> None:
         self.name, self._package, self._text = name, package, text
-        with _PARSING:
-            self.tree = _without_docstrings(ast.parse(text))
+        self.tree = _without_docstrings(parse_python(text))
         self.statements: dict[str, list[ast.stmt]] = defaultdict(list)
         self.stars: list[str] = []
         for statement in self.tree.body:

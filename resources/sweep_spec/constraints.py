@@ -9,6 +9,7 @@ from typing import Any
 import simpleeval
 
 from halving.errors import InvalidInput
+from halving.python_source import parse_python
 from resources.sweep_spec.base import did_you_mean, listed
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "log": math.log, "sqrt": math.sqrt}
@@ -81,7 +82,7 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     if len(expression) > _LONGEST:
         raise InvalidInput(f"it has {len(expression)} characters; give at most {_LONGEST}, or several constraints")
     try:
-        tree = ast.parse(expression.strip(), mode="eval").body
+        tree = parse_python(expression.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
     if not _is_flat(tree, _DEEPEST):

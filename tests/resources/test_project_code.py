@@ -1,11 +1,8 @@
 """The digest of a function's code changes with whatever the function reaches in its project, and with nothing else."""
 
-import ast
 import importlib
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -195,33 +192,6 @@ def test_the_digest_is_the_same_in_another_folder(project: Path, tmp_path: Path,
     written(tmp_path / "elsewhere" / "deeper", monkeypatch)
     assert code_digest("transform", "scaled.rates:rate") == digest
     assert str(tmp_path / "elsewhere") in str(sys.modules["scaled.rates"].__file__)
-
-
-def test_threads_that_ask_for_digests_at_once_do_not_parse_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    digests: list[str] = []
-    overlaps: list[str] = []
-    is_parsing = threading.Lock()
-    parse = ast.parse
-
-    def noted(text: str) -> ast.Module:
-        if not is_parsing.acquire(blocking=False):
-            overlaps.append(text)
-            return parse(text)
-        for _ in range(100):
-            time.sleep(0)  # so that the others have their turn
-        tree = parse(text)
-        is_parsing.release()
-        return tree
-
-    threads = [threading.Thread(target=lambda: digests.append(code_digest("transform", "scaled.rates:rate"))) for _ in range(4)]
-    with monkeypatch.context() as patch:
-        patch.setattr(ast, "parse", noted)
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert digests == [code_digest("transform", "scaled.rates:rate")] * 4
-    assert overlaps == []
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from halving.errors import InvalidInput
+from halving.python_source import parse_python
 from halving.records.redaction import lines_with_secrets
 from halving.trial.import_string import add_working_folder
 
@@ -129,7 +130,7 @@ def _module(name: str) -> OwnModule | None:
 def _imports(text: str, package: str) -> Iterator[str]:
     """The names of all modules that a text may import; of ``from a import b`` both ``a`` and ``a.b``."""
     try:
-        tree = ast.parse(text)
+        tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # it cannot be imported, and is perhaps never
         return
     for node in ast.walk(tree):
