@@ -60,6 +60,41 @@ def train_on_all_ranks(run: Run) -> None:
         run.save(model=model, optimizer=optimizer, training=training)
 
 
+def train_with_memory_for_four_rows(run: Run) -> None:
+    _train_with_memory_for(4, run, out_of_memory="halve")
+
+
+def train_with_memory_for_two_rows(run: Run) -> None:
+    _train_with_memory_for(2, run, out_of_memory="halve")
+
+
+def train_as_it_is_or_not_at_all(run: Run) -> None:
+    _train_with_memory_for(4, run, out_of_memory="fail")
+
+
+def _train_with_memory_for(rows: int, run: Run, **options: str) -> None:
+    """In its last rank no more than so many rows fit from the second epoch on; logs how many are computed at once."""
+    import torch
+
+    from tests.sdk.distributed.trainings import Net, batch, loss
+
+    def limited(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if len(x) > rows and epoch > 1 and run.rank == run.world_size - 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return loss(model, x, y)
+
+    torch.manual_seed(run.seed or 0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    training = run.distribute(model, optimizer, **options)
+    run.restore(model=model, optimizer=optimizer, training=training)
+    for epoch in run.epochs():
+        value = training.step(limited, *batch(epoch, run, rows=8 * run.world_size)).item()
+        run.log({"rows": training.micro_batch, "loss": value}, step=epoch)
+        run.report(score=-value)
+        run.save(model=model, optimizer=optimizer, training=training)
+
+
 def train_and_end_badly(run: Run) -> None:
     """After its last granted epoch the first attempt is killed, and later ones hang."""
     seen = list(run.restore(seen=[])["seen"])

@@ -226,7 +226,8 @@ class AttemptRow(Base):
     """One hand-out of a trial to a worker.
 
     outcome: null while it runs, then how it ended: pause, stop, complete, retry, fail, requeue (its worker gave it back),
-    resized (it goes on with the resources of its next rung), or preempted (its worker was reclaimed or lost).
+    resized (it goes on with the resources of its next rung), halved (it ran out of memory, and goes on with half the micro-batch), or
+    preempted (its worker was reclaimed or lost).
 
     It held ``nodes`` nodes, each with so many ``gpus`` (of ``gpu_type``, as the spec names it) and ``cpus``; a gang that began with fewer
     nodes than its spec says has those that it had. ``held_since`` is when a worker took it, or when its pods began (null: nobody has it

@@ -8,6 +8,9 @@ from contextlib import suppress
 from sqlalchemy.exc import DBAPIError
 
 from halving import Store
+from halving.distributed.out_of_memory import MemoryNotes
+from halving.errors import StoreError
+from halving.records.run_record import RunRecords
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from resources.execution.local_processes import TrialProcess
 from resources.execution.signals import Sigterm, undisturbed
@@ -36,6 +39,7 @@ class AttemptLoop:
         self._scheduler, self._assignment, self._process, self._on_change = scheduler, assignment, process, on_change
         self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
         self._stream = StreamWatch(store, scheduler.spec, assignment)
+        self._notes = MemoryNotes(RunRecords(store, scheduler.spec.project, assignment.key), assignment.attempt)
         self._withdrawn = False  # the trial is to save a checkpoint and be given back
         self._patient = False  # it may take as long for that as it needs
         self._asked_to_end = False
@@ -157,6 +161,8 @@ class AttemptLoop:
                 return scheduler.returned(given, message, seconds)
             case Raised(error, final=True, checkpoint=checkpoint):
                 return scheduler.failed(given, error, seconds, checkpoint)
+            case Raised(error) if self._is_to_be_halved():
+                return scheduler.halved(given, error, seconds)
             case Raised(error):
                 return scheduler.crashed(given, error, seconds)
             case Interrupted(reason):
@@ -164,6 +170,14 @@ class AttemptLoop:
         termination = self._process.termination()
         decide = scheduler.crashed if termination.own_fault else scheduler.preempted
         return decide(given, termination.reason, seconds)
+
+    def _is_to_be_halved(self) -> bool:
+        """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with half the micro-batch."""
+        try:
+            return self._notes.ask_for_retry()
+        except StoreError as error:
+            _log.warning("could not look whether %s ran out of memory, so it counts as crashed: %s", self._assignment.key, error)
+            return False
 
     def _withdraw(self, reclaimed: str | None, *, patiently: bool = False) -> None:
         """Have the trial save a checkpoint within its grace period, and give it back; with a reason it counts as preempted.

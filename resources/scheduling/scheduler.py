@@ -32,6 +32,7 @@ from resources.search.decide import (
     Decision,
     Failed,
     Finish,
+    Halved,
     Idle,
     Preempted,
     Reached,
@@ -205,6 +206,10 @@ class Scheduler:
     def resized(self, assignment: Assignment, seconds: float) -> Decision:
         """A trial that goes on after its rung has saved there and ended: its next attempt begins with the resources of the next rung."""
         return self._report(assignment, Resized(assignment.trial), seconds)
+
+    def halved(self, assignment: Assignment, error: str, seconds: float) -> Decision:
+        """A rank ran out of memory, and the trial is tried once more with half the micro-batch; that counts as no failure."""
+        return self._report(assignment, Halved(assignment.trial), seconds, error=error)
 
     def take_back_unclaimed(self) -> None:
         """Release what no run has claimed: all that a paused or stopped sweep has handed out, and what a more important sweep wants."""

@@ -19,14 +19,14 @@ from resources.catalog.held import held_by, untold_seconds
 from resources.catalog.pipelined import Asked, together
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.state_cache import Known, StateCache
-from resources.search.decide import Complete, Continue, Decision, Fail, Pause, Preempted, Requeue, Resized, Retry, Stop, decide
+from resources.search.decide import Complete, Continue, Decision, Fail, Halved, Pause, Preempted, Requeue, Resized, Retry, Stop, decide
 from resources.search.state import SearchState, Status, TrialState
 from resources.search.suggest import Suggestion
 from resources.sweep_spec import SweepSpec
 
 _DECIDED: dict[str, type[Any]] = {kind.__name__.lower(): kind for kind in (Continue, Pause, Stop, Complete, Retry, Requeue, Fail)}
-_PREEMPTED, _RESIZED = "preempted", "resized"
-_OUTCOMES: dict[type[Any], str] = {Preempted: _PREEMPTED, Resized: _RESIZED}  # of attempts, where the decision alone would not say
+# Outcomes of attempts, where the decision alone would not say.
+_OUTCOMES: dict[type[Any], str] = {Preempted: "preempted", Resized: "resized", Halved: "halved"}
 
 RungMessage = ReachedRung | ReturnedEarly
 """The two messages of a trial that have a result."""
@@ -209,7 +209,7 @@ class SweepTransactions:
             word = connection.scalar(statements.DECISION, {**given, "of_epochs": report.epoch})
         else:
             word = connection.scalar(statements.OUTCOME, {**given, "error": error})
-        if word in (_PREEMPTED, _RESIZED):
+        if word in _OUTCOMES.values():
             word = "fail" if self.status(assignment.trial) is Status.FAILED else "requeue"
         return _DECIDED[word](assignment.trial) if word else None
 

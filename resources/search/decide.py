@@ -59,12 +59,16 @@ class Resized(Released):
     """A trial that goes on has saved and given up its worker, because its next rung has other resources."""
 
 
+class Halved(Released):
+    """A micro-batch of a trial was too large for a rank's memory: the trial goes on with half of it, which it does once."""
+
+
 @dataclass(frozen=True)
 class Idle:
     """A worker asks for work."""
 
 
-Event = Reached | Returned | Crashed | Preempted | Failed | Released | Resized | Idle
+Event = Reached | Returned | Crashed | Preempted | Failed | Released | Resized | Halved | Idle
 
 
 class Start(_OfTrial):

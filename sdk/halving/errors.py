@@ -51,6 +51,10 @@ class OutOfMemory(HalvingError, MemoryError):
     """A rank's memory is not enough for what it computes at once; the message names the rank, and what was allocated."""
 
 
+class MicroBatchTooLarge(OutOfMemory):
+    """A rank's memory is not enough for a micro-batch, and the next attempt at the trial begins with half of it."""
+
+
 class ObjectiveMissing(HalvingError, LookupError):
     """The trainable reached a rung without reporting an objective of the sweep, or a metric that the sweep bounds."""
 

@@ -157,7 +157,7 @@ def test_out_of_memory_is_tried_again_with_half_the_rows(store: Store) -> None:
 def test_out_of_memory_for_good_names_the_gpu_what_was_allocated_and_what_to_do(store: Store) -> None:
     with start(store) as run:
         _, step = hungry(run, rows_that_fit=12)
-        with pytest.raises(OutOfMemory, match=r"GiB of NVIDIA .* PyTorch had allocated .*give a smaller micro_batch") as raised:
+        with pytest.raises(OutOfMemory, match=r"GiB of NVIDIA .* PyTorch had allocated .*Give a smaller micro_batch") as raised:
             step()
     assert any("Allocated memory" in note for note in raised.value.__notes__)
 

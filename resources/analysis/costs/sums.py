@@ -21,8 +21,9 @@ _OUTCOMES = {
     "retry": "crashed",
     "fail": "failed",
     "preempted": "preempted or lost",
+    "halved": "out of memory",
 }
-_LOST = ("retry", "fail", "preempted")
+_LOST = ("retry", "fail", "preempted", "halved")
 
 
 @dataclass(frozen=True)

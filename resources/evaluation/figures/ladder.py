@@ -137,6 +137,7 @@ _MARKS: dict[str, dict[str, Any]] = {
     "failed": {"symbol": "x", "size": 8, "color": style.BAD},
     "crashed, retried": {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": style.BAD}},
     "preempted": {"symbol": "circle-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
+    "out of memory, retried": {"symbol": "circle-x-open", "size": 8, "line": {"width": 2, "color": style.BAD}},
     "went on with other resources": {"symbol": "diamond-tall-open", "size": 8, "line": {"width": 2, "color": style.ACCENT}},
     "given back": {"symbol": "diamond-open", "size": 8, "line": {"width": 2, "color": style.AUDIT}},
 }
@@ -151,6 +152,7 @@ _MARK_OF = {
 _ENDED_BETWEEN_RUNGS = {
     "retry": "crashed, retried",
     "preempted": "preempted",
+    "halved": "out of memory, retried",
     "requeue": "given back",
     "resized": "went on with other resources",
 }

@@ -6,6 +6,7 @@ ends, as it does for any rank that ends, and its next attempt begins with the ha
 
 import contextlib
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import AlreadyExists, StoreError
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
 
 CHOICES = ("fail", "halve")
 _GIB = 2**30
+_MESSAGES = (  # of the RuntimeErrors that PyTorch raises where memory is not enough, beside its OutOfMemoryError
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 
 
 class MemoryNotes:
@@ -27,13 +35,17 @@ class MemoryNotes:
     """
 
     def __init__(self, records: RunRecords, attempt: int) -> None:
-        self._store, self._folder, self._attempt = records.store, f"{records.folder}/out-of-memory", attempt
+        self._store, self._folder, self._name = records.store, f"{records.folder}/out-of-memory", f"{attempt:04d}.json"
 
     def leave(self, rank: int, micro_batch: int, allocated: str) -> None:
         """Note that a micro-batch of so many rows was too large; of several ranks the first one's note counts."""
         note = {"rank": rank, "micro_batch": micro_batch, "allocated": allocated}
-        with contextlib.suppress(AlreadyExists, StoreError):  # without it the next attempt runs out of memory again, and leaves one
-            self._store.create(f"{self._folder}/{self._attempt:04d}.json", to_json(note))
+        with contextlib.suppress(AlreadyExists, StoreError):  # without it the attempt is a crash; the next one leaves another
+            self._store.create(f"{self._folder}/{self._name}", to_json(note))
+
+    def ask_for_retry(self) -> bool:
+        """Whether this attempt has left a note and none before it has: then the trial is tried once more."""
+        return self._store.names(self._folder) == [self._name]
 
     def too_large(self) -> int | None:
         """The rows of the smallest micro-batch that was too large in an earlier attempt."""
@@ -41,15 +53,30 @@ class MemoryNotes:
         return min((int(json.loads(self._store.read(f"{self._folder}/{name}"))["micro_batch"]) for name in names), default=None)
 
 
-def allocated(device: "torch.device") -> str:
-    """How much memory is in use, for a message."""
-    import torch
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory was not enough: Python's, PyTorch's, or one of a library under it."""
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
 
-    if device.type != "cuda":
+
+def allocated(device: "torch.device | None") -> str:
+    """How much memory is in use, for a message; without a device, or on the CPU, by this process."""
+    if device is None or device.type != "cuda":
         import resource
 
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return f"the process had taken {peak / _GIB:.2f} GiB of this machine's memory"
+    try:
+        return _allocated_on_gpu(device)
+    except RuntimeError as error:  # a GPU whose memory was not enough to begin with it
+        return f"{device} does not say what was allocated: {error}"
+
+
+def _allocated_on_gpu(device: "torch.device") -> str:
+    import torch
+
     free, total = torch.cuda.mem_get_info(device)
     now, most, reserved = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device), torch.cuda.memory_reserved(device)
     return (

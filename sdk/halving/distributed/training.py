@@ -17,7 +17,7 @@ from halving.distributed.nonfinite import NonFinite
 from halving.distributed.options import Options
 from halving.distributed.out_of_memory import MemoryNotes
 from halving.distributed.precision import Precision
-from halving.errors import InvalidInput, OutOfMemory
+from halving.errors import InvalidInput, MicroBatchTooLarge, OutOfMemory
 
 if TYPE_CHECKING:
     import torch
@@ -134,9 +134,9 @@ class Training:
         Raises:
             Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was applied.
             OutOfMemory: memory was not enough, also with half the micro-batch if that is allowed.
+            MicroBatchTooLarge: memory was not enough for one of several ranks, and the trial's next attempt begins with the half.
             InvalidInput: the batch has no rows or differing numbers of them, or the loss is not one number.
         """
-        import torch
         import torch.distributed as dist
 
         rows = self._rows_of_all(rows_of(batch))
@@ -147,14 +147,18 @@ class Training:
                 with generators_kept(self._device):
                     mean = self._sum_exactly(loss, batch, rows) if self._options.leaves else self._accumulate(loss, batch, rows)
                 break
-            except torch.OutOfMemoryError as error:
+            except Exception as error:
+                if not out_of_memory.is_out_of_memory(error):
+                    raise
                 self._ran_out(error, rows)
             self._begin_again(buffers)
         # The optimizer makes its step meanwhile; an exact mean is that of all ranks already.
         summing = dist.all_reduce(mean, async_op=True) if self._ranks.world_size > 1 and not self._options.leaves else None
         try:
             self._update(buffers)
-        except torch.OutOfMemoryError as error:
+        except Exception as error:
+            if not out_of_memory.is_out_of_memory(error):
+                raise
             raise OutOfMemory(f"rank {self._ranks.rank} ran out of memory in the optimizer's step: {self._memory()}") from error
         if summing is not None:
             summing.wait()
@@ -307,7 +311,7 @@ class Training:
         for buffer, before in buffers:
             buffer.copy_(before)
 
-    def _ran_out(self, error: "torch.OutOfMemoryError", rows: Sequence[int]) -> None:
+    def _ran_out(self, error: Exception, rows: Sequence[int]) -> None:
         """Memory was not enough for a micro-batch: halve it, or raise."""
         count = self._options.leaves // self._ranks.world_size if self._options.leaves else self._count(rows)
         rank, size = self._ranks.rank, -(-max(rows) // count)
@@ -320,14 +324,18 @@ class Training:
                 return
             if self._notes is not None:
                 self._notes.leave(rank, size, self._memory())
-                error.add_note(f"{what}. The next attempt goes on with half the micro-batch")
-                raise error
+                raise MicroBatchTooLarge(f"{what}. The next attempt goes on with half the micro-batch") from error
         self._nonfinite.forget()
-        advice = "it had been halved before" if self._halved else "give a smaller micro_batch, or out_of_memory='halve'"
-        final = OutOfMemory(f"{what}. {advice}; activation_checkpointing=True and shard='fsdp' need less".replace(". it", ". It"))
         if table := out_of_memory.summary(self._device):
-            final.add_note(table)
-        raise final from error
+            error.add_note(table)  # not of the error that is raised: the last line of a trial's error has to say what happened
+        raise OutOfMemory(f"{what}. {self._memory_advice(size)}; activation_checkpointing=True and shard='fsdp' need less") from error
+
+    def _memory_advice(self, micro_batch: int) -> str:
+        if self._halved:
+            return "It had been halved before"
+        if micro_batch == 1:
+            return "A micro-batch of one row cannot be halved"
+        return "Give a smaller micro_batch, or out_of_memory='halve'"
 
     def _halve(self, too_large: int) -> None:
         half = -(-too_large // 2)

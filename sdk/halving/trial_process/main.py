@@ -10,12 +10,14 @@ from collections.abc import Callable
 from multiprocessing import parent_process
 from typing import NoReturn, Protocol
 
+from halving.distributed.out_of_memory import allocated, is_out_of_memory
 from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import (
     CheckpointMismatch,
     CheckpointMissing,
     Diverged,
     InvalidInput,
+    MicroBatchTooLarge,
     ObjectiveMissing,
     OutOfMemory,
     StoreError,
@@ -29,8 +31,7 @@ from halving.trial.import_string import import_function
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial.objectives import Tallies
 
-# Errors that would happen again in another attempt: the platform does not try such a trial again.
-_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput, OutOfMemory)
+_FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
 
 class Channel(Protocol):
@@ -110,17 +111,36 @@ def train_trial(
     except Exception as error:  # noqa: BLE001  # whatever the trainable raises is the attempt's result
         if (parent := parent_process()) and not parent.is_alive():
             _leave(run)  # this may be the only reason why it raised: the terminal or a pipe is closed
-        if run and not isinstance(error, _FINAL):
+        is_final = _is_final(error)
+        if run and not is_final:
             _end_if_stopping(run)  # a SIGTERM that also went to its children makes data loaders raise
         if isinstance(error, StoreUnavailable):  # not the trial's own fault
             ended = Interrupted(f"the store was unavailable: {error}")
         else:
             newest = run.checkpoint.digest if run and run.checkpoint else None
-            ended = Raised(_without_own_frames(error), isinstance(error, _FINAL), newest)
+            if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
+                error.add_note(_what_was_allocated(run))
+            ended = Raised(_without_own_frames(error), is_final, newest)
         if run:
             with contextlib.suppress(StoreError):  # whatever the store does, the platform gets the message
                 run.finish("failed")
     return ended
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether an error would happen again in another attempt, so that the platform does not try its trial again."""
+    if isinstance(error, MicroBatchTooLarge):
+        return False
+    return isinstance(error, _FINAL) or is_out_of_memory(error)
+
+
+def _what_was_allocated(run: Run | None) -> str:
+    rank = run.rank if run else int(os.environ.get("RANK", "0"))
+    device = run.device if run and "torch" in sys.modules else None
+    return (
+        f"rank {rank} ran out of memory: {allocated(device)}. It would again, so the trial is not tried again: load or compute less at "
+        "once. (out_of_memory='halve' of run.distribute is for what training.step computes)"
+    )
 
 
 def _ended(run: Run, controller: Platform, context: TrialContext) -> Stopped | ReturnedEarly:

@@ -115,6 +115,63 @@ def test_a_trial_goes_on_with_the_gpus_and_processes_of_its_next_rung_and_with_t
     assert logged(ran, "loss") == pytest.approx(losses[2::3], rel=1e-6)
 
 
+def ended(ran: Ran) -> list[tuple[str | None, str | None]]:
+    """How each attempt of the one trial ended, and the last line of its error."""
+    with ran.backend.catalog.read() as session:
+        attempts = list(session.scalars(select(AttemptRow).order_by(AttemptRow.attempt)))
+    return [(attempt.outcome, attempt.error and attempt.error.splitlines()[-1]) for attempt in attempts]
+
+
+@pytest.fixture
+def short_of_memory(backend: Backend, small_spec: Spec) -> Callable[..., Ran]:
+    """Works off a sweep of one trial that may not crash, with a trainable that is short of memory."""
+
+    def worked_off(trainable: str, processes: int) -> Ran:
+        spec = small_spec(
+            trainable=f"tests.search_trainables:{trainable}",
+            strategy={"random": {"budget": 3}},
+            resources={"processes": processes},
+            max_trials=1,
+            max_retries=0,
+            max_preemptions=0,
+        )
+        return Ran(backend, spec).work()
+
+    return worked_off
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "outcomes"), [(1, ["complete"]), (2, ["halved", "complete"])])
+def test_a_trial_that_runs_out_of_memory_is_tried_once_more_with_half_the_micro_batch_though_it_may_not_crash(
+    short_of_memory: Callable[..., Ran], processes: int, outcomes: list[str]
+) -> None:
+    ran = short_of_memory("train_with_memory_for_four_rows", processes)
+    (row,) = ran.rows()
+    assert (row.status, row.failures, row.preemptions) == ("completed", 0, 0)
+    assert [outcome for outcome, _ in ended(ran)] == outcomes
+    assert logged(ran, "rows") == [8, 4, 4], "and no epoch twice"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("processes", "outcomes"), [(1, ["fail"]), (2, ["halved", "fail"])])
+def test_a_trial_that_runs_out_of_memory_with_the_half_too_has_failed(
+    short_of_memory: Callable[..., Ran], processes: int, outcomes: list[str]
+) -> None:
+    ran = short_of_memory("train_with_memory_for_two_rows", processes)
+    (row,) = ran.rows()
+    assert (row.status, row.failures) == ("failed", 0)
+    assert [outcome for outcome, _ in ended(ran)] == outcomes
+    said = f"rank {processes - 1} ran out of memory in step 2, with 2 micro-batches of 4 rows: the process had taken"
+    assert said in str(ended(ran)[-1][1])
+
+
+@pytest.mark.slow
+def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(short_of_memory: Callable[..., Ran]) -> None:
+    ran = short_of_memory("train_as_it_is_or_not_at_all", 2)
+    assert [outcome for outcome, _ in ended(ran)] == ["fail"]
+    assert "rank 1 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(ended(ran)[0][1])
+
+
 @pytest.mark.slow
 def test_a_trial_whose_process_dies_or_hangs_before_it_goes_on_with_other_resources_goes_on_all_the_same(
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch

@@ -74,6 +74,7 @@ END: dict[str, Callable[[Scheduler, Assignment], object]] = {
     "preempted": lambda scheduler, given: scheduler.preempted(given, "reclaimed", 7.0),
     "requeue": lambda scheduler, given: scheduler.released(given, 7.0),
     "resized": lambda scheduler, given: scheduler.resized(given, 7.0),
+    "halved": lambda scheduler, given: scheduler.halved(given, "out of memory", 7.0),
 }
 
 

@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
+from sqlalchemy import select
 
 from halving.trial.messages import ReachedRung
 from resources.backend import Backend
-from resources.catalog import Catalog, SnapshotRow
+from resources.catalog import AttemptRow, Catalog, SnapshotRow
 from resources.catalog.trial_key import parse_trial_key, trial_key
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import LEASE_SECONDS
@@ -151,6 +152,21 @@ def test_a_trial_that_goes_on_with_other_resources_is_handed_out_first_however_o
     again = work(scheduler)
     assert (again.trial, again.attempt, again.rung, again.granted) == (first.trial, 2, 1, 2)
     assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
+
+
+def test_a_trial_that_goes_on_with_half_the_micro_batch_has_not_failed_however_often_that_is_told(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(backend, small_spec(max_retries=0, max_preemptions=0), clock)
+    first = work(scheduler)
+    for _ in range(2):  # the answer to the first COMMIT may have been lost
+        assert scheduler.halved(first, "rank 1 ran out of memory", 1.0) == Requeue(first.trial)
+    again = work(scheduler)
+    assert (again.trial, again.attempt) == (first.trial, 2)
+    assert (scheduler.state().trials[0].failures, scheduler.state().trials[0].preemptions) == (0, 0)
+    with backend.catalog.read() as session:
+        (row,) = session.scalars(select(AttemptRow).where(AttemptRow.attempt == 1))
+    assert (row.outcome, row.error) == ("halved", "rank 1 ran out of memory")
 
 
 def test_a_sweep_without_any_result_fails_and_one_with_a_result_is_evaluated(backend: Backend, small_spec: Spec, clock: Clock) -> None:

@@ -13,6 +13,7 @@ from resources.search.decide import (
     Fail,
     Failed,
     Finish,
+    Halved,
     Idle,
     Pause,
     Preempted,
@@ -157,6 +158,7 @@ ENDS: list[tuple[type[Event], dict[str, Any], list[Any]]] = [
     (Preempted, {"max_preemptions": 0}, [Fail]),
     (Released, {"max_preemptions": 0, "max_retries": 0}, [Requeue, Requeue, Requeue]),
     (Resized, {"max_preemptions": 0, "max_retries": 0}, [Requeue, Requeue, Requeue]),
+    (Halved, {"max_preemptions": 0, "max_retries": 0}, [Requeue]),
     (Failed, {"max_retries": 5}, [Fail]),
 ]
 

@@ -49,7 +49,25 @@ def test_a_step_that_does_not_fit_is_made_once_more_with_half_the_micro_batch_an
 
 def test_memory_that_is_not_enough_is_final_where_no_other_try_is_allowed() -> None:
     _, _, training = prepared(ALONE)
-    with pytest.raises(OutOfMemory, match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*give a smaller micro_batch"):
+    with pytest.raises(OutOfMemory, match=r"rank 0 ran out of memory in step 1.*GiB of this machine's memory.*Give a smaller micro_batch"):
+        training.step(too_large(1), *batch(0, ALONE))
+
+
+def test_a_step_that_lacks_memory_of_the_cpu_is_made_again_too() -> None:
+    def hungry(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        if len(x) > ROWS // 2:
+            torch.empty(2**58)
+        return loss(model, x, y)
+
+    _, _, training = prepared(ALONE, out_of_memory="halve")
+    with pytest.warns(UserWarning, match="rank 0 ran out of memory in step 1"):
+        training.step(hungry, *batch(0, ALONE))
+    assert training.micro_batch == ROWS // 2
+
+
+def test_a_micro_batch_of_one_row_is_not_halved() -> None:
+    _, _, training = prepared(ALONE, micro_batch=1, out_of_memory="halve")
+    with pytest.raises(OutOfMemory, match=r"with 16 micro-batches of 1 rows: .* A micro-batch of one row cannot be halved"):
         training.step(too_large(1), *batch(0, ALONE))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from halving import Run, Store
+from halving.distributed.out_of_memory import MemoryNotes
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Raised, Stopped
 from tests.sdk.distributed.trainings import Net, batch, loss
@@ -32,6 +33,8 @@ def train(run: Run) -> None:
             value = training.step(trouble, *batch(step, run)).item()
             with notes.open("a") as file:
                 file.write(f"{run.attempt} {epoch} {training.micro_batch} {value}\n")
+        if run.params["trouble"] == "evaluate" and run.rank == 1:
+            torch.empty(2**60)
         run.report(score=value)
         run.save(model=model, optimizer=optimizer, training=training)
 
@@ -47,6 +50,7 @@ def _too_large(rows: int) -> Any:
 
 _TROUBLES = {
     "none": loss,
+    "evaluate": loss,
     "more than 4 rows": _too_large(4),
     "more than 2 rows": _too_large(2),
     "raise": lambda model, x, y: 1 / 0,
@@ -85,6 +89,15 @@ def test_a_rank_that_runs_out_of_memory_again_ends_the_trial_and_is_named(store:
     assert isinstance(raised, Raised)
     assert raised.final
     assert "OutOfMemory: rank 1 ran out of memory in step 3, with 2 micro-batches of 4 rows: the process had taken" in raised.error
+
+
+def test_a_rank_that_runs_out_of_memory_outside_of_a_step_ends_the_trial_and_is_named(store: Store) -> None:
+    raised = gang(store, 1, "evaluate", out_of_memory="halve")
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert raised.error.startswith("rank 1: Traceback")
+    assert "rank 1 ran out of memory: the process had taken" in raised.error.splitlines()[-1]
+    assert not MemoryNotes(RunRecords(store, "p", "s.0001"), 1).ask_for_retry(), "half a micro-batch would not help"
 
 
 def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_before(store: Store) -> None:

@@ -11,8 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from halving import Run, Store
 from halving.records.run_record import RunRecords
@@ -121,6 +123,21 @@ def return_after_reporting_three(run: Run) -> None:
         if epoch == 3:
             return
         run.save(epoch=epoch)
+
+
+def evaluate_more_than_fits_numpy(run: Run) -> None:
+    for _ in run.epochs():
+        np.empty(2**58)
+
+
+def evaluate_more_than_fits_torch(run: Run) -> None:
+    for _ in run.epochs():
+        torch.empty(2**60)
+
+
+def evaluate_more_than_fits_a_gpu(run: Run) -> None:
+    for _ in run.epochs():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
 def return_at_once(run: Run) -> None:
@@ -246,6 +263,22 @@ def test_what_would_only_happen_again_is_final(store: Store, trainable: str, err
     assert isinstance(raised, Raised)
     assert raised.final
     assert error in raised.error
+
+
+@pytest.mark.parametrize(
+    ("trainable", "error"),
+    [
+        ("evaluate_more_than_fits_numpy", "MemoryError: Unable to allocate"),
+        ("evaluate_more_than_fits_torch", "DefaultCPUAllocator: "),
+        ("evaluate_more_than_fits_a_gpu", "OutOfMemoryError: CUDA out of memory"),
+    ],
+)
+def test_a_trainable_that_runs_out_of_memory_is_not_tried_again_and_its_rank_is_named(store: Store, trainable: str, error: str) -> None:
+    (raised,) = execute(store, trainable, 2)
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert error in raised.error
+    assert "rank 0 ran out of memory: the process had taken" in raised.error.splitlines()[-1]
 
 
 def test_a_checkpoint_that_lacks_a_name_is_final(store: Store) -> None:
