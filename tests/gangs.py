@@ -25,6 +25,7 @@ from halving.distributed.ranks import ALONE, Gang, Ranks
 from halving.trial.context import TrialContext
 from halving.trial.messages import Granted, Message
 from halving.trial_process.gang import run_gang as run_gang_of_trial
+from halving.trial_process.main import run_trial
 from tests.ports import free_port
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -109,7 +110,8 @@ def _as_from_torchrun(rank: int, world_size: int, port: int, body: Callable[...,
 
 
 def run_in_gang(context: TrialContext, trainable: str, processes: int, granted: int, *answers: Granted) -> tuple[list[Message], int | None]:
-    """Train a trial's attempt as a worker does, by torchrun's agent and its ranks, with the platform's answers waiting in the pipe.
+    """Train a trial's attempt as a worker does, in one process or by torchrun's agent and its ranks, with the platform's answers waiting
+    in the pipe.
 
     Returns:
         All that the platform heard, and the exit status.
@@ -119,7 +121,8 @@ def run_in_gang(context: TrialContext, trainable: str, processes: int, granted: 
         platform.send(answer)
     with tempfile.TemporaryDirectory() as folder:
         printed = Path(folder, "printed")
-        agent = start(run_gang_of_trial, context, trainable, granted, own, 1, processes, output=printed)
+        given = (context, trainable, granted, own, 1)
+        agent = start(run_trial, *given, output=printed) if processes == 1 else start(run_gang_of_trial, *given, processes, output=printed)
         own.close()
         heard: list[Message] = []
         try:
