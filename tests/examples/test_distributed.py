@@ -1,4 +1,4 @@
-"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one process does."""
+"""The examples that train in many processes, at a small size: they learn, and two ranks learn what one process does; also as a sweep."""
 
 import dataclasses
 import multiprocessing
@@ -7,13 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from examples import characters, pictures
 from halving import Store
+from halving.query.runs import read_run
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.messages import Granted, ReachedRung
 from halving.trial_process.main import run_trial
+from resources.backend import Backend
+from resources.sweep_spec import parse_spec
+from tests.backends import CHECKOUT
 from tests.gangs import run_in_gang
+from tests.resources.execution.test_worker import Ran
 from tests.sdk.data.sharded import arrow_file, put_shard, snapshot
 from tests.sdk.trial_process.test_main import context
 
@@ -65,3 +71,15 @@ def test_an_example_learns_and_two_ranks_learn_what_one_process_does(
         found[shard] = reached.values[metric]
     assert least < found["plain"] < most
     assert found == pytest.approx(dict.fromkeys(found, found["plain"]), rel=0.02)
+
+
+@pytest.mark.parametrize(("example", "least", "most"), [("convolutions", 0.3, 1.0), ("characters", 0.0, 3.1)])
+def test_a_sweep_of_an_example_trains_by_ddp_and_by_fsdp2_in_two_ranks(tmp_path: Path, example: str, least: float, most: float) -> None:
+    given: dict[str, Any] = yaml.safe_load((CHECKOUT / "sweeps" / f"{example}-distributed.yaml").read_text())
+    given |= {"start_from": [{**PARAMS[example], "shard": shard} for shard in ("ddp", "fsdp")], "max_trials": 2}
+    backend = Backend(root=str(tmp_path))
+    ran = Ran(backend, parse_spec(given | {"strategy": {"random": {"budget": 1}}})).work()
+    assert [(row.status, row.attempt) for row in ran.rows()] == [("completed", 1), ("completed", 1)], [row.error for row in ran.rows()]
+    for row, result in zip(ran.rows(), ran.results(), strict=True):
+        assert least < float(result.value or 0.0) < most
+        assert read_run(backend.store, given["name"], f"{ran.sweep}.{row.number:04d}").record["trial"]["resources"]["processes"] == 2
