@@ -33,6 +33,8 @@ BEAT_LOST_SECONDS = 30.0
 """A pod that has not been heard of for so long is lost."""
 _BROKEN_BEAT_SECONDS = 5.0  # the same, once another pod says that the gang is broken
 _VERDICT_SECONDS = 10.0  # from the first sign that a gang is broken until its end is told without the pods that say nothing
+_HANG_SECONDS = 2.0  # the same where a collective was given up: for the other pods to say where their ranks are
+_BROKEN_LOOK_SECONDS = 0.2  # between two looks at the pods of a gang that is broken
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once all pods have ended
 _BROKEN_GRACE_SECONDS = 1  # ranks that wait for one that is gone cannot save anything
 _PLACE_LOOK_SECONDS = 10.0  # between two looks at who else wants to form
@@ -122,6 +124,8 @@ class GangProcess:
         if not self._over:
             self._watch()
         # What rank 0 sent before the end comes first; an error in its place would hide that it has reached its rung.
+        if self._broken_at is not None:
+            timeout = min(timeout, _BROKEN_LOOK_SECONDS)
         if self.started and (message := self._heard(0.0 if self._over else timeout)):
             return message
         last, self._last = (self._last, None) if self._over else (None, self._last)
@@ -302,7 +306,8 @@ class GangProcess:
             self._over = all(pod.ended for pod in self._pods) and self._is_quiet()
             return
         self._broken_at = self._broken_at or time.monotonic()
-        if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > _VERDICT_SECONDS:
+        within = _VERDICT_SECONDS if all(end.hang is None for end in ends) else _HANG_SECONDS
+        if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > within:
             self._last, self._over, self._broken = verdict(ends), True, True
 
     def _is_quiet(self) -> bool:
@@ -321,6 +326,7 @@ class GangProcess:
             (node * processes, (node + 1) * processes - 1),
             reported=reported,
             message=message,
+            hang=self._store.hang_of(pod.name),
             signalled=self._store.was_signalled(pod.name),
             termination=pod.known_termination,
             silent_seconds=silent if lost and not pod.ended else None,

@@ -1,16 +1,20 @@
 """The rendezvous store of a gang, in the trial's worker: the loss of no pod takes it along."""
 
 import json
+import logging
 import socket
 import time
 from urllib.parse import urlsplit
 
+from halving.distributed.hang import Hang
 from halving.errors import InvalidInput
 from halving.trial import gang
 from halving.trial.messages import Message, Raised
 from resources.execution.kubernetes import api
 
-_LONGEST = 20_000  # bytes of what a pod says of its end
+_LONGEST = 1_000_000  # bytes of what a pod says of its end, or of a collective
+
+_log = logging.getLogger(__name__)
 
 
 class GangStore:
@@ -49,6 +53,17 @@ class GangStore:
     def was_signalled(self, pod: str) -> bool:
         """Whether a pod has received SIGTERM."""
         return bool(self._store.check([gang.signalled(pod)]))
+
+    def hang_of(self, pod: str) -> Hang | None:
+        """The collective that a pod has given up; None where it has not, or where what it says is nothing of the kind."""
+        key = gang.hung(pod)
+        if not self._store.check([key]):
+            return None
+        try:
+            return Hang.from_text(self._store.get(key)[:_LONGEST].decode(errors="replace"))
+        except InvalidInput as error:
+            _log.warning("pod %s: %s", pod, error)
+            return None
 
     def end_of(self, pod: str) -> tuple[bool, Message | None]:
         """Whether a pod has said how its ranks ended, and what."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from halving.distributed.hang import Hang, describe
 from halving.trial.gang import is_wrong
 from halving.trial.messages import Interrupted, Message, Raised
 from resources.scheduling.termination import Termination
@@ -16,7 +17,6 @@ from resources.scheduling.termination import Termination
 _BROKEN = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|socket|gloo|nccl|DistNetworkError|DistBackendError|timed? ?out", re.IGNORECASE
 )
-_HUNG = "(resources.collective_timeout_seconds)"  # in what :func:`halving.distributed.hang.summary` says
 _KILLED = "was killed by"
 
 
@@ -30,6 +30,7 @@ class PodEnd:
         ranks: that it ran, the first and the last.
         reported: whether it has said how its ranks ended.
         message: what it said; None after a SIGTERM.
+        hang: the collective that its ranks have given up, or those of another pod and then its own.
         signalled: whether it has received SIGTERM.
         termination: why it ended, as the cluster says; None while it runs, or if it succeeded.
         silent_seconds: since its last beat, if that is longer than it may be; else None.
@@ -40,6 +41,7 @@ class PodEnd:
     ranks: tuple[int, int]
     reported: bool = False
     message: Message | None = None
+    hang: Hang | None = None
     signalled: bool = False
     termination: Termination | None = None
     silent_seconds: float | None = None
@@ -48,7 +50,7 @@ class PodEnd:
     def is_wrong(self) -> bool:
         """Whether it cannot go on."""
         failed = self.reported and is_wrong(self.message)
-        return failed or self.termination is not None or self.silent_seconds is not None
+        return failed or self.hang is not None or self.termination is not None or self.silent_seconds is not None
 
     @property
     def is_known(self) -> bool:
@@ -88,7 +90,10 @@ def verdict(ends: Sequence[PodEnd]) -> Message:
         how = "all ranks saved a checkpoint at the same step" if saved else "the gang could not save a checkpoint together"
         return Interrupted(asked[0].said(f"pod {asked[0].pod} received SIGTERM; {how}"))
     raised = [(end, end.message) for end in ends if end.reported and isinstance(end.message, Raised)]
-    for is_first in (_was_killed, _has_hung, _is_own, lambda _: True):
+    hangs = [(end, end.hang) for end in ends if end.hang is not None]
+    if hangs and not any(_was_killed(message) for _, message in raised):
+        return _hung(ends, hangs)
+    for is_first in (_was_killed, _is_own, lambda _: True):
         for end, message in raised:
             if is_first(message):
                 return replace(message, error=end.said(message.error))
@@ -104,13 +109,19 @@ def _raised(end: PodEnd, why: str) -> Raised:
     return Raised(end.said(why), final=False, checkpoint=None)
 
 
+def _hung(ends: Sequence[PodEnd], hangs: Sequence[tuple[PodEnd, Hang]]) -> Raised:
+    """Who did not come to a collective, and where each rank was, as far as any pod says it.
+
+    What ranks raise that come too late is no reason.
+    """
+    end, hang = hangs[0]
+    stacks = {rank: next((each.stacks[rank] for _, each in hangs if each.stacks.get(rank)), None) for rank in hang.stacks}
+    absent = (each for each in ends if any(each.ranks[0] <= rank <= each.ranks[1] for rank in hang.absent))
+    return _raised(next(absent, end), describe(replace(hang, stacks=stacks)))
+
+
 def _was_killed(message: Raised) -> bool:
     return _KILLED in message.error
-
-
-def _has_hung(message: Raised) -> bool:
-    """Whether a rank waited in vain for others: what these raise when they come too late is no reason."""
-    return _HUNG in _last_line(message)
 
 
 def _is_own(message: Raised) -> bool:

@@ -6,7 +6,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from halving.errors import InvalidInput
+
 _INDENT = "  "
+_LONGEST = 16_000  # characters of all stacks; the catalog keeps the last 20,000 of an error
+_SHORTEST = 200  # of one
 
 
 @dataclass(frozen=True)
@@ -34,10 +38,20 @@ class Hang:
 
     @classmethod
     def from_text(cls, text: str) -> "Hang":
-        given = json.loads(text)
-        given["stacks"] = {int(rank): stack for rank, stack in given["stacks"].items()}
-        given["waiting"], given["absent"] = tuple(given["waiting"]), tuple(given["absent"])
-        return cls(**given)
+        """Read it, also as an image writes it that nobody trusts.
+
+        Raises:
+            InvalidInput: it is not what :meth:`to_text` gives.
+        """
+        try:
+            given = json.loads(text)
+            stacks = {int(rank): None if stack is None else str(stack) for rank, stack in given["stacks"].items()}
+            waiting, absent = (tuple(int(rank) for rank in given[name]) for name in ("waiting", "absent"))
+            since = float(given["since"])
+            datetime.fromtimestamp(since, UTC)
+            return cls(str(given["collective"]), float(given["timeout"]), since, waiting, absent, stacks)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
+            raise InvalidInput(f"a collective that hung is not accepted: {error!r}; give the JSON of a Hang") from None
 
 
 def find_hang(
@@ -61,13 +75,28 @@ def find_hang(
 
 
 def describe(hang: Hang) -> str:
-    """What a tired engineer must know; its last line says it in short, as that of a traceback does."""
-    lines = ["Where each rank was when the collective was given up:"]
+    """What a tired engineer must know; its last line says it in short, as that of a traceback does.
+
+    Ranks at the same place are told together, and long stacks begin further in, so that a page has room for them all.
+    """
+    places: dict[tuple[bool, str | None], list[int]] = {}
     for rank, stack in sorted(hang.stacks.items(), key=lambda one: (one[0] in hang.waiting, one[0])):
-        lines.append(f"{_INDENT}rank {rank} ({'waited' if rank in hang.waiting else 'did not come'}):")
-        said = stack or "it did not answer: it is stopped, or in native code that holds Python's interpreter lock"
-        lines += [f"{_INDENT * 2}{line}" for line in said.rstrip().splitlines()]
+        places.setdefault((rank in hang.waiting, stack), []).append(rank)
+    room = max(_LONGEST // max(len(places), 1), _SHORTEST)
+    lines = ["Where each rank was when the collective was given up:"]
+    for (waited, stack), ranks in places.items():
+        lines.append(f"{_INDENT}{_ranks(ranks, most=len(ranks))} ({'waited' if waited else 'did not come'}):")
+        pronoun, verb = ("it", "is") if len(ranks) == 1 else ("they", "are")
+        said = stack or f"{pronoun} did not answer: {pronoun} {verb} stopped, or in native code that holds Python's interpreter lock"
+        lines += [f"{_INDENT * 2}{line}" for line in _innermost(said.rstrip(), room)]
     return "\n".join([*lines, summary(hang)])
+
+
+def _innermost(stack: str, room: int) -> list[str]:
+    """The lines of a stack, without the outermost ones where it has more than ``room`` characters."""
+    if len(stack) <= room:
+        return stack.splitlines()
+    return ["…", *stack[-room:].partition("\n")[2].splitlines()]
 
 
 def summary(hang: Hang) -> str:
@@ -84,11 +113,11 @@ def summary(hang: Hang) -> str:
     )
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 1, 2 and 3``; of many the first ones."""
+def _ranks(ranks: Sequence[int], most: int = 8) -> str:
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 1, 2 and 3``; of more than ``most`` the first ones."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     shown = [str(rank) for rank in ranks]
-    if len(shown) > 8:
-        shown = [*shown[:7], f"{len(shown) - 7} more"]
+    if len(shown) > most:
+        shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
     return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

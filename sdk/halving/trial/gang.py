@@ -1,12 +1,13 @@
 """What the pods of a gang and the trial's worker say to each other through the gang's rendezvous store (torch's ``TCPStore``).
 
 The store lives in the worker, so that the loss of no pod takes it along. Pods that have started say so; the worker names those that form
-the gang; each of them counts a beat a second, and says at its end how its ranks ended. All values are text or JSON.
+the gang; each of them counts beats, and says at its end how its ranks ended. A pod that gives a collective up says so at once, and the
+others then say where their ranks are that do not answer. All values are text or JSON.
 """
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -16,7 +17,11 @@ VARIABLE = "HALVING_GANG"
 """Names the gang to the process of one of its pods."""
 FORMATION = "halving/formation"
 """The pods that form the gang, in the order of their ranks: a JSON list of names."""
-BEAT_SECONDS = 1.0
+HANG = "halving/hang"
+"""A collective that the ranks of a pod have given up, as the last such pod says it: JSON of :class:`halving.distributed.hang.Hang`."""
+BEAT_SECONDS = 0.5
+"""Between two beats of a pod, and two looks at :data:`HANG`."""
+_MOST_CHARACTERS = 20_000  # of an error; the catalog keeps no more
 
 
 @dataclass(frozen=True)
@@ -69,13 +74,20 @@ def signalled(pod: str) -> str:
     return f"halving/signalled/{pod}"
 
 
+def hung(pod: str) -> str:
+    """The key of the collective that was given up, as :data:`HANG`, with where the ranks of this pod are that did not answer."""
+    return f"halving/hung/{pod}"
+
+
 def ended(pod: str) -> str:
     """The key of how the ranks of a pod ended, as :func:`end_to_bytes` gives it."""
     return f"halving/ended/{pod}"
 
 
 def end_to_bytes(message: Message | None) -> bytes:
-    """How the ranks of a pod ended; None if they have saved a checkpoint after a SIGTERM."""
+    """How the ranks of a pod ended; None if they have saved a checkpoint after a SIGTERM. Of a very long error the end is kept."""
+    if isinstance(message, Raised) and len(message.error) > _MOST_CHARACTERS:
+        message = replace(message, error=f"…{message.error[-_MOST_CHARACTERS:]}")
     return b"null" if message is None else to_bytes(message)
 
 

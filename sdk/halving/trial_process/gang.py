@@ -79,6 +79,8 @@ def attend(
     folder: Path,
     *,
     on_sigterm: Callable[[], object] = lambda: None,
+    on_hang: Callable[[Hang], object] = lambda _: None,
+    hang_elsewhere: Callable[[], Hang | None] = lambda: None,
 ) -> Message | None:
     """Run the ranks of this node to their end under torchrun's agent, and give how they ended; None after a SIGTERM.
 
@@ -89,10 +91,13 @@ def attend(
         rendezvous: how the agents of all nodes find each other.
         folder: where ranks leave how they ended.
         on_sigterm: called when a SIGTERM comes.
+        on_hang: called when a collective is given up, and once more when it is known where the ranks of this node are.
+        hang_elsewhere: a collective that the ranks of another node have given up; then those of this node are given up, too.
     """
     for name in ("torch.distributed.elastic", "torch.distributed.run"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what a rank has raised is the attempt's end, and said once
-    agent, memory = _make_agent(entry, given, processes, rendezvous, folder), MemoryKills()
+    agent = _make_agent(entry, given, processes, rendezvous, folder, on_hang, hang_elsewhere)
+    memory = MemoryKills()
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -161,7 +166,15 @@ def run_rank(context: TrialContext, trainable: str, granted: int, channel: Chann
     leave()
 
 
-def _make_agent(entry: Callable[..., None], given: tuple[Any, ...], processes: int, rendezvous: "RendezvousHandler", folder: Path) -> Any:
+def _make_agent(
+    entry: Callable[..., None],
+    given: tuple[Any, ...],
+    processes: int,
+    rendezvous: "RendezvousHandler",
+    folder: Path,
+    on_hang: Callable[[Hang], object],
+    hang_elsewhere: Callable[[], Hang | None],
+) -> Any:
     from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec, WorkerState
     from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -195,8 +208,13 @@ def _make_agent(entry: Callable[..., None], given: tuple[Any, ...], processes: i
             codes = {rank: process.exitcode for rank, process in processes.items()}
             # One that has returned from its main function waits for the others: whatever the status is, it has ended before its time.
             broken = any(code is not None for code in codes.values())
-            if broken or _is_given_up(folder):
-                self.hang = _hang_of(folder, codes, processes)
+            elsewhere = hang_elsewhere()
+            if broken or elsewhere is not None or _is_given_up(folder):
+                self.hang = _hang_of(folder, codes, elsewhere)
+            if self.hang is not None:
+                on_hang(self.hang)
+                _find_silent(self.hang, processes, folder)
+                on_hang(self.hang)
             if broken or self.hang is not None:
                 self.codes = codes
                 _end(processes, _LAST_SECONDS if self.hang is None else _HUNG_SECONDS)
@@ -237,23 +255,30 @@ def _is_given_up(folder: Path) -> bool:
     return False
 
 
-def _hang_of(folder: Path, codes: Mapping[int, int | None], processes: Mapping[int, Any]) -> Hang | None:
-    """The collective whose hanging has broken the gang, as the ranks that waited in it have written; None where something else has.
+def _hang_of(folder: Path, codes: Mapping[int, int | None], elsewhere: Hang | None) -> Hang | None:
+    """The collective whose hanging has broken the gang, as the ranks that waited in it have written, or those of another node have;
+    None where something else has.
 
     NCCL ends a rank that waits too long by SIGABRT; gloo raises in it.
     """
+    hangs = []
     for path in sorted(folder.glob("hang-*.json")):
-        try:
-            hang = Hang.from_text(path.read_text())
-        except FileNotFoundError:  # the others have come after all
-            continue
-        ended = [rank for rank, code in codes.items() if code]
-        if not all(rank in hang.waiting and codes[rank] in (1, -signal.SIGABRT) for rank in ended):
-            continue  # one that did not come has ended by itself, or one was killed
-        silent = [rank for rank, stack in hang.stacks.items() if stack is None and rank in processes]
-        hang.stacks.update(stacks_of({rank: processes[rank].pid for rank in silent if processes[rank].is_alive()}, folder))
-        return hang
+        with contextlib.suppress(FileNotFoundError):  # the others have come after all
+            hangs.append(Hang.from_text(path.read_text()))
+    if elsewhere is not None:
+        hangs.append(elsewhere)
+    ended = [rank for rank, code in codes.items() if code]
+    for hang in hangs:
+        # Otherwise one that did not come has ended by itself, or one was killed.
+        if all(rank in hang.waiting and codes[rank] in (1, -signal.SIGABRT) for rank in ended):
+            return hang
     return None
+
+
+def _find_silent(hang: Hang, processes: Mapping[int, Any], folder: Path) -> None:
+    """Find out where those ranks of this node are that did not answer."""
+    silent = [rank for rank, stack in hang.stacks.items() if stack is None and rank in processes]
+    hang.stacks.update(stacks_of({rank: processes[rank].pid for rank in silent if processes[rank].is_alive()}, folder))
 
 
 def _end_with_parent() -> None:

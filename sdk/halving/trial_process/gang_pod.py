@@ -13,11 +13,14 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from halving.distributed.hang import Hang
+from halving.errors import InvalidInput
 from halving.run import signals
 from halving.trial.context import TrialContext
-from halving.trial.gang import BEAT_SECONDS, FORMATION, GangPlace, beat, end_to_bytes, ended, here, is_wrong, signalled
+from halving.trial.gang import BEAT_SECONDS, FORMATION, HANG, GangPlace, beat, end_to_bytes, ended, here, hung, is_wrong, signalled
 from halving.trial_process.gang import attend as attend_ranks
 from halving.trial_process.gang import run_rank
 from halving.trial_process.gang_folder import gang_folder
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
+_LAST_BEAT_SECONDS = 2.0  # for the store to take it
 _WORKER_LOST_SECONDS = 10.0  # without the store, until the ranks are asked to save a checkpoint
 
 
@@ -53,7 +57,16 @@ def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int
     with gang_folder() as folder:
         given = (context, trainable, granted, channel, threads, str(folder))
         rendezvous = rendezvous_in(store, place, pods)
-        message = attend_ranks(run_rank, given, processes, rendezvous, folder, on_sigterm=beats.asked.set)
+        message = attend_ranks(
+            run_rank,
+            given,
+            processes,
+            rendezvous,
+            folder,
+            on_sigterm=beats.asked.set,
+            on_hang=partial(_tell_of_hang, store, place.pod),
+            hang_elsewhere=lambda: beats.hang,
+        )
     beats.close()  # an interpreter that ends while a thread waits in the store's C++ may hang
     if pods[0] == place.pod and message is not None and not is_wrong(message):
         channel.send(message)
@@ -65,6 +78,13 @@ def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int
         sys.exit(signals.STATUS)
     if is_wrong(message):
         sys.exit(1)
+
+
+def _tell_of_hang(store: "TCPStore", pod: str, hang: Hang) -> None:
+    """Tell the worker, and the other pods, whose ranks may be those that did not come."""
+    with suppress(RuntimeError):  # the worker is gone
+        store.set(hung(pod), hang.to_text())
+        store.set(HANG, hang.to_text())
 
 
 def rendezvous_in(store: "TCPStore", place: GangPlace, pods: list[str]) -> "RendezvousHandler":
@@ -124,11 +144,14 @@ def _formation(store: "TCPStore", place: GangPlace) -> list[str]:
 
 
 class _Beats(threading.Thread):
-    """Tells the worker once a second that this node is there. Where the worker is gone, the ranks save a checkpoint and end.
+    """Tells the worker twice a second that this node is there. Where the worker is gone, the ranks save a checkpoint and end.
 
     Attributes:
         asked: set when a SIGTERM has come, which the worker hears of at once.
+        hang: a collective that a pod of the gang has given up.
     """
+
+    hang: Hang | None = None
 
     def __init__(self, store: "TCPStore", pod: str) -> None:
         super().__init__(name="halving-gang-beats", daemon=True)
@@ -145,6 +168,9 @@ class _Beats(threading.Thread):
                 self._store.add(beat(self._pod), 1)
                 if asked:
                     self._store.set(signalled(self._pod), "")
+                if self.hang is None and self._store.check([HANG]):
+                    with suppress(InvalidInput):  # of an image with another version of the SDK
+                        self.hang = Hang.from_text(self._store.get(HANG).decode())
                 heard = time.monotonic()
             except dist.DistError:
                 if time.monotonic() - heard > _WORKER_LOST_SECONDS:
@@ -154,4 +180,4 @@ class _Beats(threading.Thread):
 
     def close(self) -> None:
         self._over.set()
-        self.join(2 * BEAT_SECONDS)
+        self.join(_LAST_BEAT_SECONDS)

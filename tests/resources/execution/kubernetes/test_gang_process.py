@@ -1,5 +1,6 @@
 """A gang of pods on a cluster whose pods are processes of this machine: how it forms, trains, is asked to end, breaks and grows."""
 
+import math
 import os
 import signal
 import threading
@@ -25,7 +26,7 @@ Spec = Callable[..., SweepSpec]
 pytestmark = pytest.mark.slow
 
 TRAINABLE = """
-import os, time
+import os, signal, time
 import torch, torch.distributed as dist
 
 
@@ -59,6 +60,15 @@ def train_slowly(run, held=lambda run, epoch: run.attempt == 1 and epoch == 2):
 
 def train_held(run):
     train_slowly(run, lambda run, epoch: epoch == run.attempt + 1 and run.attempt < 3)
+
+
+def train_until_stopped(run):
+    for epoch in run.epochs():
+        if epoch == 2 and run.rank == run.world_size - 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.all_reduce(torch.ones(1))
+        run.report(score=0.5)
+        run.save(epoch=epoch)
 """
 
 
@@ -192,3 +202,21 @@ def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_sa
     assert "node 1 of the gang: the trial's pod did not start within resources.start_timeout_seconds = 4: ImagePull" in str(row.error)
     assert noted == ["1 of the gang's 2 pods cannot start; node 1: ImagePullBackOff: no such image"]
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_hang_ends_a_gang_at_once_and_the_stack_of_a_rank_that_did_not_come_is_found_on_its_node(
+    run: Callable[..., RanAsGang], monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    monkeypatch.setattr(gang_process, "_VERDICT_SECONDS", math.inf)
+    ran = run(trainable="in_image:train_until_stopped", resources={"gpus": processes, "collective_timeout_seconds": 4})
+    ran.work()
+    ((outcome, error),) = ran.attempts()
+    last = 2 * processes - 1
+    assert outcome == "fail", error
+    assert str(error).startswith(f"node 1 of the gang (rank{'s 2 to' if last > 1 else ''} {last}): Where each rank was")
+    short = f"rank {last} did not come to all_reduce (collective 2 of the process group default_pg) within 4 s"
+    assert str(error).splitlines()[-1].startswith(short)
+    stopped, *_ = str(error).partition("(waited):")
+    assert f"rank {last} (did not come):\n    its process was stopped by a signal (SIGSTOP), here:\n" in stopped
+    assert "in_image.py" in stopped

@@ -1,16 +1,18 @@
 """Why a gang has ended: the pod that was the reason, whatever the others say of the connection to it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from halving.distributed.hang import Hang, summary
+from halving.distributed.hang import Hang, describe
 from halving.trial.messages import Interrupted, Message, Raised
 from resources.execution.kubernetes.gang_verdict import PodEnd, verdict
 from resources.scheduling.termination import Termination
 
 BROKEN = Raised("Traceback …\nRuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:4711", False, "sha256:c")
-HUNG = Raised(f"Traceback …\nRuntimeError: {summary(Hang('run.report()', 600.0, 0.0, (2, 3), (0, 1), {}))}", False, None)
+HANG = Hang("run.report()", 600.0, 0.0, (2, 3), (0, 1), {0: "at a", 1: None, 2: "at b", 3: "at b"})
+HUNG = Raised(describe(HANG), False, None)
 LATE = Raised("Traceback …\nValueError: the loader was closed", False, None)
 OWN = Raised("Traceback …\nValueError: negative", False, None)
 KILLED = Raised("rank 3 of 2 was killed by SIGKILL", False, None)
@@ -23,8 +25,8 @@ def ends(first: dict[str, Any], second: dict[str, Any]) -> list[PodEnd]:
     return [PodEnd("a", 0, (0, 1), **first), PodEnd("b", 1, (2, 3), **second)]
 
 
-def said(message: Message | None) -> dict[str, Any]:
-    return {"reported": True, "message": message}
+def said(message: Message | None, hang: Hang | None = None) -> dict[str, Any]:
+    return {"reported": True, "message": message, "hang": hang}
 
 
 @pytest.mark.parametrize(
@@ -52,12 +54,15 @@ def said(message: Message | None) -> dict[str, Any]:
         (said(OWN), said(BROKEN), Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nValueError: negative"),
         (
             said(BROKEN),
-            said(HUNG),
+            said(HUNG, HANG),
             Raised,
             "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds)",
         ),
-        (said(LATE), said(HUNG), Raised, "node 1 of the gang (ranks 2 to 3): Traceback …\nRuntimeError: ranks 0 and 1 did not come"),
-        (said(HUNG), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
+        (said(LATE), said(HUNG, HANG), Raised, "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up"),
+        ({}, {"hang": HANG}, Raised, "  rank 1 (did not come):\n    it did not answer"),
+        ({"hang": replace(HANG, stacks={1: "at c"})}, {"hang": HANG}, Raised, "  rank 1 (did not come):\n    at c\n"),
+        ({"silent_seconds": 6.0}, {"hang": HANG}, Interrupted, "node 0 of the gang (ranks 0 to 1): pod a has not been heard of for 6 s"),
+        (said(HUNG, HANG), said(KILLED), Raised, "node 1 of the gang (ranks 2 to 3): rank 3 of 2 was killed by SIGKILL"),
         (said(BROKEN), {}, Raised, "node 0 of the gang (ranks 0 to 1): Traceback …\nRuntimeError: [gloo"),
         ({}, {"termination": CRASHED}, Raised, "node 1 of the gang (ranks 2 to 3): pod b ended with exit code 1: ImportError"),
         (said(Interrupted("the store was unavailable")), {}, Interrupted, "node 0 of the gang (ranks 0 to 1): the store was unavailable"),
@@ -82,3 +87,16 @@ def test_who_killed_a_rank_is_waited_for_because_only_the_cluster_knows() -> Non
     assert not PodEnd("b", 1, (2, 3), reported=True, message=KILLED).is_known
     assert PodEnd("b", 1, (2, 3), reported=True, message=KILLED, termination=OOM).is_known
     assert PodEnd("b", 1, (2, 3), reported=True, message=BROKEN).is_known
+
+
+def test_where_each_rank_was_is_put_together_of_what_all_pods_say() -> None:
+    found = verdict(ends({"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})}, {"hang": HANG}))
+    assert found == Raised(
+        "node 0 of the gang (ranks 0 to 1): Where each rank was when the collective was given up:\n"
+        "  rank 0 (did not come):\n    at a\n  rank 1 (did not come):\n    at c\n  ranks 2 and 3 (waited):\n    at b\n"
+        "ranks 0 and 1 did not come to run.report() within 600 s (resources.collective_timeout_seconds); "
+        "ranks 2 and 3 had waited there since 00:00:00 UTC",
+        final=False,
+        checkpoint=None,
+    )
+    assert verdict(ends({"hang": HANG}, {"hang": replace(HANG, stacks=HANG.stacks | {1: "at c"})})) == found
