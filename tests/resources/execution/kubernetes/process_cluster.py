@@ -6,6 +6,7 @@ import signal
 import sys
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import V1Pod
@@ -15,7 +16,9 @@ from tests.resources.execution.kubernetes.cluster import Cluster
 
 
 class ProcessCluster(Cluster):
-    """As :class:`Cluster`, with ``gpus`` of which each pod takes what it asks for; ``created`` has every manifest, by name.
+    """As :class:`Cluster`, with ``gpus`` of which each pod takes what it asks for, and a home folder for each.
+
+    ``manifests`` has that of every pod, by its name.
 
     ``stuck`` are the nodes of a gang (``n1``) whose pods get a place and do not start there.
     """
@@ -77,7 +80,7 @@ class ProcessCluster(Cluster):
                 continue
             used += self._gpus_of(name)
             container = self.manifests[name]["spec"]["containers"][0]
-            env = {**{entry["name"]: entry["value"] for entry in container["env"]}, "HOME": self._folder}
+            env = {**{entry["name"]: entry["value"] for entry in container["env"]}, "HOME": str(Path(self._folder, "homes", name))}
             # Forked where torch is imported already: each would take longer to import it than to train.
             self.processes[name] = gangs.start(_run_module, container["command"], env, self._folder)
 

@@ -14,6 +14,7 @@ import yaml
 from sqlalchemy import select
 
 from halving.checkpoints.restoring import saved_state
+from halving.query import api as query
 from resources.backend import Backend
 from resources.catalog import AttemptRow
 from resources.execution.kubernetes import api, gang_process, gang_rules, gang_store, watched_pod
@@ -51,15 +52,20 @@ def train_slowly(run, held=lambda run, epoch: run.attempt == 1 and epoch == 2):
             dist.all_reduce(torch.ones(1))
             time.sleep(0.02)
             steps.append([epoch, step])
+            run.log({"trained": float(step)}, step=len(steps))
             if run.stopping:
                 run.save(seen=seen, steps=steps)
         seen.append([epoch, run.world_size])
-        run.report(score=0.5)
+        run.report(score=float(run.id.endswith("0000")))
         run.save(seen=seen, steps=steps)
 
 
 def train_held(run):
     train_slowly(run, lambda run, epoch: epoch == run.attempt + 1 and run.attempt < 3)
+
+
+def train_at_once(run):
+    train_slowly(run, lambda run, epoch: False)
 
 
 def train_until_stopped(run):
@@ -113,6 +119,12 @@ class RanAsGang(Ran):
 def state_of(ran: Ran) -> dict[str, Any]:
     """What the last checkpoint of the first trial has."""
     return saved_state(ran.backend.store, ran.records(0).checkpoints()[-1].digest)
+
+
+def steps_of(ran: Ran, attempt: int) -> list[int]:
+    """The steps of the first trial of which the store has a point of this attempt."""
+    points = query.curves([f"{ran.sweep}.0000"], "trained", project="small", root=ran.backend.store, max_points=None, attempts="raw")
+    return sorted(row["step"] for row in points.to_pylist() if row["attempt"] == attempt)
 
 
 @pytest.fixture
@@ -189,6 +201,23 @@ def test_a_rank_that_is_killed_ends_its_attempt_and_is_named_and_the_next_gang_l
     assert trained(ran, 0) == [(epoch, 1) for epoch in (1, 2, 3)]
     assert len(ran.cluster.processes) == 4
     assert not ran.cluster.pods or ran.cluster.deleted >= set(ran.cluster.pods)
+
+
+def test_a_gang_that_is_paused_at_a_rung_goes_on_as_another_one_with_no_step_trained_again(run: Callable[..., RanAsGang]) -> None:
+    asha = {"min_budget": 1, "max_budget": 3, "reduction_factor": 3}
+    ran = run(trainable="in_image:train_at_once", max_trials=3, strategy={"asha": asha}, resources={"gpus": 1})
+    ran.work()
+    best, *others = ran.rows()
+    assert (best.status, best.attempt, best.failures, best.preemptions) == ("completed", 2, 0, 0), best.error
+    assert [other.attempt for other in others] == [1, 1], "it had to wait for them at its first rung"
+    with ran.backend.catalog.read() as session:
+        attempts = session.scalars(select(AttemptRow).where(AttemptRow.trial == 0).order_by(AttemptRow.attempt))
+        assert [(attempt.outcome, attempt.nodes) for attempt in attempts] == [("pause", 2), ("complete", 2)]
+    assert ran.state()["steps"] == [[epoch, step] for epoch in (1, 2, 3) for step in range(4)]
+    assert steps_of(ran, 1) == [1, 2, 3, 4]
+    assert steps_of(ran, 2) == list(range(5, 13))
+    names = [name for name in ran.cluster.processes if "-0000-" in name]
+    assert [ran.cluster.processes[name].exitcode for name in names] == [0] * 4
 
 
 def test_a_gang_with_a_pod_that_cannot_start_gives_its_place_back_in_time_and_says_why(run: Callable[..., RanAsGang]) -> None:
