@@ -5,7 +5,6 @@ restarts nothing. The ranks are forked from the agent's process, which was itsel
 """
 
 import contextlib
-import ctypes
 import logging
 import os
 import signal
@@ -26,6 +25,7 @@ from halving.run import signals
 from halving.trial.context import TrialContext
 from halving.trial.messages import Interrupted, Message, Raised
 from halving.trial_process.gang_folder import gang_folder
+from halving.trial_process.guardian import be_killed_after_parent, be_killed_with_parent
 from halving.trial_process.main import Channel, train_trial
 from halving.trial_process.rank_end import RankEnd, how_ended
 from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 _LAST_SECONDS = 20.0  # for rank 0 to write its last points and its end, when another rank has ended wrongly
 _HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
 _GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
+_ORPHANED_SECONDS = 10.0  # for rank 0 to flush its points and end by itself, when its agent has died
 _MONITOR_SECONDS = 0.1
 _RENDEZVOUS_SECONDS = 60
-_PR_SET_PDEATHSIG = 1
 
 
 def run_gang(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, processes: int) -> None:
@@ -136,7 +136,9 @@ def run_rank(context: TrialContext, trainable: str, granted: int, channel: Chann
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # Accelerate sets torch's threads to 1 where it is not there
     rank = int(os.environ["RANK"])
     if rank:
-        _be_killed_with_parent()  # rank 0 flushes its points first
+        be_killed_with_parent()
+    elif agent := parent_process():
+        be_killed_after_parent(agent.pid, _ORPHANED_SECONDS)  # type: ignore[arg-type]  # it has started
     answer_to_agent(Path(folder), rank)
     timeout = context.resources.get("collective_timeout_seconds") or TIMEOUT_SECONDS
     gangs: list[Gang] = []
@@ -290,11 +292,3 @@ def _end_with_parent() -> None:
             os._exit(1)
 
         threading.Thread(target=watch, name="halving-parent-watch", daemon=True).start()
-
-
-def _be_killed_with_parent() -> None:
-    """Also where this process hangs in C."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

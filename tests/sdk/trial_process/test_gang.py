@@ -1,5 +1,6 @@
 """A trial in several processes: its ranks take every decision together, and end together, whatever becomes of one of them."""
 
+import ctypes
 import json
 import math
 import os
@@ -80,6 +81,7 @@ def _raise(run: Run) -> None:
     raise ValueError(f"too much for {run.rank}")
 
 
+_HANGING = {"stop": psutil.STATUS_STOPPED, "hold the interpreter": psutil.STATUS_SLEEPING}
 _TROUBLES: dict[str, Any] = {
     "raise": _raise,
     "diverge": lambda run: run.report(score=math.nan),
@@ -87,6 +89,8 @@ _TROUBLES: dict[str, Any] = {
     "kill": lambda run: os.kill(os.getpid(), signal.SIGKILL),
     "terminate": lambda run: os.kill(os.getpid(), signal.SIGTERM),
     "kill the agent": lambda run: os.kill(os.getppid(), signal.SIGKILL),
+    "stop": lambda run: (Path(run.store.root, "hangs").touch(), os.kill(os.getpid(), signal.SIGSTOP)),
+    "hold the interpreter": lambda run: (Path(run.store.root, "hangs").touch(), ctypes.PyDLL(None).sleep(3600)),
     "wait": lambda run: time.sleep(3600),
     "exit": lambda run: os._exit(0),
 }
@@ -203,6 +207,21 @@ def test_no_rank_outlives_its_agent_or_its_worker(store: Store, trouble: str) ->
     assert len(pids) == 2
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
     assert not alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["stop", "hold the interpreter"])
+def test_rank_0_does_not_outlive_its_agent_wherever_it_hangs(store: Store, trouble: str) -> None:
+    gang = Gang(store, trouble=trouble, ranks=[0])
+    hangs = Path(store.root, "hangs")
+    wait_for(hangs.exists, 60, "rank 0 to be about to hang")
+    rank = psutil.Process(int(notes(store, 0, "step")[-1].split()[-1]))
+    wait_for(lambda: rank.status() == _HANGING[trouble], 60, "rank 0 to hang")
+    (guardian,) = rank.children()
+    gang.process.kill()
+    _, alive = psutil.wait_procs([rank, guardian], timeout=60)
+    assert not alive
+    assert Gang(store, attempt=2, trouble=trouble, ranks=[0]).messages()[-1] == Stopped()
 
 
 def _work(root: str, trouble: str) -> None:
