@@ -18,7 +18,7 @@ from dagster_k8s import K8sRunLauncher
 from pipelines.postgres_storage import PooledPostgresStorage
 from resources.execution.kubernetes.cluster_config import ClusterConfig
 from resources.execution.kubernetes.gang_manifests import GANG_LABEL, gang_policies
-from resources.execution.kubernetes.pod_manifests import POD_OF_TRIAL
+from resources.execution.kubernetes.pod_manifests import POD_OF_RERUN, POD_OF_TRIAL
 from server.settings import Settings
 from server.state import CATALOG_PATIENCE
 from tests.backends import CHECKOUT
@@ -168,7 +168,9 @@ def test_what_trains_reaches_neither_the_webserver_nor_the_code_location(manifes
 @_KUBECTL
 def test_what_trains_takes_no_connection_but_those_of_its_own_gang(manifests: list[dict[str, Any]]) -> None:
     policies = {item["metadata"]["name"]: item["spec"] for item in manifests if item["kind"] == "NetworkPolicy"}
-    assert policies["trials"] == {"podSelector": {"matchLabels": POD_OF_TRIAL}, "policyTypes": ["Ingress"]}
+    (trials,) = policies["trials"]["podSelector"]["matchExpressions"]
+    assert (trials["operator"], [{trials["key"]: value} for value in trials["values"]]) == ("In", [POD_OF_TRIAL, POD_OF_RERUN])
+    assert (policies["trials"]["policyTypes"], "ingress" in policies["trials"]) == (["Ingress"], False)
     (workers,) = policies["workers"]["podSelector"]["matchExpressions"]
     assert (workers["operator"], set(workers["values"])) == ("In", {"run_worker", "step_worker"})
     assert "ingress" not in policies["workers"]
