@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from resources.execution.kubernetes.cluster_config import ClusterConfig
 from resources.features.view import load_view, parse_view
 from resources.sweep_spec import parse_spec
 from tests.backends import SMALL
@@ -15,13 +16,19 @@ DOCS = Path(__file__).parent.parent / "docs"
 SEARCH, TRAINING, DATA = (
     re.findall(r"```yaml\n(.*?)```", (DOCS / page).read_text(), re.DOTALL) for page in ("search.md", "training.md", "data.md")
 )
-EXAMPLES = SEARCH + TRAINING
+SETTINGS = [example for example in TRAINING if example.startswith("trial_pods:")]
+EXAMPLES = [example for example in SEARCH + TRAINING if example not in SETTINGS]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_every_example_of_a_spec_is_part_of_one(example: str) -> None:
     given: dict[str, Any] = yaml.safe_load(example.replace("sha256:…", f"sha256:{'0' * 64}"))
     parse_spec({**SMALL, "strategy": {"random": {"budget": 27}}, **given})
+
+
+@pytest.mark.parametrize("example", SETTINGS, ids=range(len(SETTINGS)))
+def test_every_example_of_the_clusters_settings_is_accepted(example: str) -> None:
+    ClusterConfig.model_validate(yaml.safe_load(example))
 
 
 @pytest.mark.parametrize("example", DATA, ids=range(len(DATA)))
@@ -45,4 +52,5 @@ def test_the_table_of_targets_says_what_make_help_says() -> None:
 def test_there_are_examples() -> None:
     assert len(SEARCH) >= 5
     assert len(TRAINING) >= 4
+    assert SETTINGS
     assert len(DATA) >= 4

@@ -10,8 +10,8 @@ from resources.sweep_spec.base import MOST, Strict, must
 
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _UNITS = {None: 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")  # a DNS subdomain, RFC 1123
+LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")  # a DNS subdomain, RFC 1123
 _IMAGE = re.compile(r"[a-z0-9][\w.:/@-]*", re.ASCII)
 
 
@@ -37,10 +37,8 @@ def _memory(given: str) -> str:
 
 # YAML reads 512 without quotes as a number.
 Memory = Annotated[str, BeforeValidator(lambda given: str(given) if isinstance(given, int) else given), AfterValidator(_memory)]
-Label = Annotated[str, must(_LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")]
-Name = Annotated[
-    str, must(_NAME.fullmatch, "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")
-]
+Label = Annotated[str, must(LABEL.fullmatch, "give a Kubernetes name: letters, digits, '-', '_' and '.', at most 63")]
+Name = Annotated[str, must(NAME.fullmatch, "give the name of an object in Kubernetes: lowercase letters, digits, '-' and '.', at most 253")]
 # It becomes a label's value.
 Queue = Annotated[Name, must(lambda given: len(given) <= 63, "give a queue's name of at most 63 characters")]
 Image = Annotated[

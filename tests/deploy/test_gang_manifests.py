@@ -3,27 +3,20 @@
 The schemas of JobSet and of Volcano's PodGroup are not at hand here: of these only what is used is looked at.
 """
 
-import json
 from typing import Any
 
 import pytest
 import yaml
-from kubernetes.client import ApiClient
 
 from resources.sweep_spec.requirements import quantity_bytes
 from tests.deploy.test_manifests import KUBERNETES
+from tests.resources.execution.kubernetes.pod_json import as_known
 
 GANGS = KUBERNETES / "gangs"
 
 
 def objects(name: str) -> dict[str, dict[str, Any]]:
     return {item["kind"]: item for item in yaml.safe_load_all((GANGS / name).read_text())}
-
-
-def as_known(given: dict[str, Any], kind: str) -> Any:
-    """What Kubernetes' API knows of an object; fields with other names fall away."""
-    client = ApiClient()
-    return client.sanitize_for_serialization(client.deserialize(type("Response", (), {"data": json.dumps(given)}), kind))
 
 
 def job_of(name: str) -> dict[str, Any]:

@@ -7,12 +7,13 @@ Without the variable, trials run on the machine of their worker.
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from halving.errors import InvalidInput
+from resources.execution.kubernetes.trial_pod_settings import TrialPods
 from resources.sweep_spec.base import Name as ProjectName
 from resources.sweep_spec.base import Strict
 from resources.sweep_spec.parsing import problems_of_model
@@ -28,20 +29,6 @@ class Nodes(Strict):
     tolerations: list[dict[str, Any]] = Field(default=[], description="Taints that the pod tolerates, as in a pod's spec.")
 
 
-class TrialPods(Strict):
-    """What the pods of trials with an image of their own get beside what their spec asks for. Put no secret of the catalog here."""
-
-    service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
-    env: dict[str, str] = Field(default={}, description="Environment variables.")
-    env_config_maps: list[Name] = Field(default=[], description="ConfigMaps whose entries become environment variables.")
-    env_secrets: list[Name] = Field(default=[], description="Secrets whose entries become environment variables: the store's credentials.")
-    image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")
-    volumes: list[dict[str, Any]] = Field(default=[], description="Volumes, as in a pod's spec.")
-    volume_mounts: list[dict[str, Any]] = Field(default=[], description="Where they are mounted, as in a container's spec.")
-    run_as_user: int = Field(default=1000, ge=1, description="User id, not root.")
-    read_only_root: bool = Field(default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable.")
-
-
 class ClusterConfig(Strict):
     """How trials run on this cluster."""
 
@@ -55,6 +42,12 @@ class ClusterConfig(Strict):
         default={}, description="Project to Kueue's queue of its trials, before the queue of all others."
     )
     trial_pods: TrialPods = Field(default=TrialPods(), description="Pods of trials with an image of their own.")
+
+    @model_validator(mode="after")
+    def _gpus_by_the_spec(self) -> Self:
+        if self.gpu_resource in self.trial_pods.gangs.resources:
+            raise ValueError(f"trial_pods.gangs.resources has {self.gpu_resource}, which is the gpu_resource: a sweep's spec asks for gpus")
+        return self
 
     def of_project(self, project: str) -> "ClusterConfig":
         """The settings for trials of a project, with its queue."""

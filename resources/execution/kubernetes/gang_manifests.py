@@ -20,7 +20,9 @@ def gang_annotations(nodes: int, queue: str | None) -> dict[str, str]:
     return {_GROUP_ANNOTATIONS["total"]: str(nodes), _GROUP_ANNOTATIONS["retriable"]: "false"} if queue else {}
 
 
-def gang_policies(gang: str, port: int, owner: Mapping[str, Any] | None, worker_labels: Mapping[str, str] | None) -> list[dict[str, Any]]:
+def gang_policies(
+    gang: str, port: int, owner: Mapping[str, Any] | None, worker_labels: Mapping[str, str] | None, *, host_network: bool = False
+) -> list[dict[str, Any]]:
     """The network policies that a gang needs where the deployment's own let nothing in: its pods reach each other, and its worker's store.
 
     Args:
@@ -28,11 +30,12 @@ def gang_policies(gang: str, port: int, owner: Mapping[str, Any] | None, worker_
         port: of the rendezvous store.
         owner: the worker's pod, with which the policies go.
         worker_labels: of that pod; None where the worker runs in none.
+        host_network: whether the gang's pods are in their nodes' networks: no policy applies to them, and none can tell them from others.
     """
     own = {"podSelector": {"matchLabels": {GANG_LABEL: gang}}}
-    policies = [_policy(gang, owner, {GANG_LABEL: gang}, [{"from": [own]}])]
+    policies = [] if host_network else [_policy(gang, owner, {GANG_LABEL: gang}, [{"from": [own]}])]
     if worker_labels:
-        store = {"from": [own], "ports": [{"protocol": "TCP", "port": port}]}
+        store = {**({} if host_network else {"from": [own]}), "ports": [{"protocol": "TCP", "port": port}]}
         policies.append(_policy(f"{gang}-store", owner, worker_labels, [store]))
     return policies
 

@@ -2,11 +2,13 @@
 
 import math
 import re
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
 from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import ClusterConfig, Nodes
+from resources.execution.kubernetes.trial_pod_settings import OWN_VOLUMES, GangPods
 from resources.scheduling.assignment import Assignment
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import did_you_mean
@@ -27,7 +29,7 @@ _LOST_NODE = [
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 # Data loaders pass batches through shared memory, of which a container has 64 MiB by default.
 _SHARED_MEMORY = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
-_SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mountPath": "/dev/shm"}
+_SHARED_MEMORY_MOUNT = {"name": "shared-memory", "mountPath": OWN_VOLUMES["shared-memory"]}
 
 
 def check_resources(resources: Needs, cluster: ClusterConfig) -> None:
@@ -98,16 +100,17 @@ def trial_manifest(
         owner: reference to the pod that starts it: when that is deleted, Kubernetes deletes this pod, too.
     """
     pods = cluster.trial_pods
+    gang = pods.gangs if resources.nodes > 1 else GangPods()
     container = {
         "name": "trial",
         "image": image,
         "command": command,
-        "env": [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **pods.env, **env}.items()],
+        "env": [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **pods.env, **gang.env, **env}.items()],
         "envFrom": [
             *({"configMapRef": {"name": name}} for name in pods.env_config_maps),
             *({"secretRef": {"name": name}} for name in pods.env_secrets),
         ],
-        "resources": _requirements(resources, cluster),
+        "resources": _requirements(resources, cluster, gang.resources),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": pods.run_as_user,
@@ -117,7 +120,7 @@ def trial_manifest(
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last lines of a crash become its reason
-        "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}, _SHARED_MEMORY_MOUNT, *pods.volume_mounts],
+        "volumeMounts": [{"name": "scratch", "mountPath": OWN_VOLUMES["scratch"]}, _SHARED_MEMORY_MOUNT, *pods.volume_mounts],
     }
     return {
         "apiVersion": "v1",
@@ -126,7 +129,12 @@ def trial_manifest(
             "name": name,
             "labels": {"app.kubernetes.io/part-of": "halving", **labels, **_queue(resources, cluster)},
             # A cluster that repacks its nodes must not move a training.
-            "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", **(annotations or {})},
+            "annotations": {
+                **pods.annotations,
+                **gang.annotations,
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                **(annotations or {}),
+            },
             **({"ownerReferences": [owner]} if owner else {}),
         },
         "spec": {
@@ -143,12 +151,16 @@ def trial_manifest(
             "terminationGracePeriodSeconds": math.ceil(resources.grace_seconds),
             "volumes": [{"name": "scratch", "emptyDir": {}}, _SHARED_MEMORY, *pods.volumes],
             "containers": [container],
+            # Otherwise a pod in its node's network would ask the node's name server, which knows no services.
+            **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if gang.host_network else {}),
             **_placement(resources, cluster),
         },
     }
 
 
-def _requirements(resources: AttemptResources, cluster: ClusterConfig) -> dict[str, dict[str, str]]:
+def _requirements(
+    resources: AttemptResources, cluster: ClusterConfig, devices: Mapping[str, str] | None = None
+) -> dict[str, dict[str, str]]:
     """Requests and limits of the trial's container.
 
     Cores are requested and not limited: a limit would throttle data loaders while other cores are idle.
@@ -156,6 +168,7 @@ def _requirements(resources: AttemptResources, cluster: ClusterConfig) -> dict[s
     limits = {"memory": resources.memory} if resources.memory else {}
     if resources.gpus:
         limits[cluster.gpu_resource] = str(resources.gpus)
+    limits |= devices or {}
     return {"requests": {"cpu": f"{resources.cpus:g}", **limits}, **({"limits": limits} if limits else {})}
 
 

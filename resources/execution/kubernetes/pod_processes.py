@@ -78,7 +78,7 @@ class PodProcesses:
             TrustedMessages.of_spec(spec, assignment.granted),
             None if queue else FormingLease(self._scheduler.catalog, f"{assignment.key}/a{assignment.attempt}"),
             Fence(labels, resources.grace_seconds),
-            policies=partial(gang_policies, name, store.port, self._owner),
+            policies=partial(gang_policies, name, store.port, self._owner, host_network=self._cluster.trial_pods.gangs.host_network),
             **given,
         )
 

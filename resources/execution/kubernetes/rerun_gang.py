@@ -79,7 +79,7 @@ def prepare_gang(
         TrustedMessages({*(rule.metric for rule in context.objectives), *context.bounded}, request.epochs),
         FormingLease(catalog, f"{rerun.project}/{rerun.run}") if catalog else None,
         None,
-        policies=partial(gang_policies, name, rendezvous.port, owner),
+        policies=partial(gang_policies, name, rendezvous.port, owner, host_network=cluster.trial_pods.gangs.host_network),
         post_task=lambda: post_task(store, folder, task.to_bytes()),
         on_waiting=waits,
     )

@@ -36,3 +36,9 @@ def event(kind: str, reason: str, message: str, at: str) -> CoreV1Event:
         "lastTimestamp": at,
     }
     return ApiClient().deserialize(_Response(given), "CoreV1Event")
+
+
+def as_known(given: dict[str, Any], kind: str) -> Any:
+    """What Kubernetes' API knows of an object; fields with other names fall away."""
+    client = ApiClient()
+    return client.sanitize_for_serialization(client.deserialize(_Response(given), kind))

@@ -9,6 +9,8 @@ from dagster_k8s.job import DagsterK8sJobConfig, UserDefinedDagsterK8sConfig, co
 from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
 from resources.execution.kubernetes.pod_manifests import check_resources, label_value, trial_manifest, worker_config
+from resources.execution.kubernetes.trial_pod_settings import TrialPods
+from tests.resources.execution.kubernetes.pod_json import as_known
 
 CLUSTER = ClusterConfig.model_validate(
     {
@@ -106,6 +108,50 @@ def test_a_trials_own_pod_leaves_the_journals_on_a_volume_to_their_user_alone(sm
     assert manifest(small_spec(image="train:1"))["spec"]["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
+FAST = {
+    "annotations": {"sidecar.istio.io/inject": "false"},
+    "gangs": {
+        "host_network": True,
+        "annotations": {"k8s.v1.cni.cncf.io/networks": "rdma-net"},
+        "resources": {"rdma/hca_shared_devices_a": 1, "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5Gi"},
+        "env": {"NCCL_SOCKET_IFNAME": "net1"},
+    },
+}
+
+
+def test_the_pods_of_a_gang_have_the_fast_network_between_nodes_and_those_of_one_node_have_not(small_spec):
+    cluster = CLUSTER.model_copy(update={"trial_pods": TrialPods.model_validate(FAST)})
+    owned = {"annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}, "env": {"HALVING_GANG": "{}"}}
+    needs = [small_spec(image="train:1", resources={**WANTED, "nodes": nodes}).resources.at(1) for nodes in (2, 1)]
+    gang, one = [trial_manifest("train:1", need, cluster, name="p", labels={}, command=["python"], **owned) for need in needs]
+    for made in (gang, one):
+        assert as_known(made, "V1Pod") == made, "Kubernetes' API knows every field"
+    (container,), (alone,) = gang["spec"]["containers"], one["spec"]["containers"]
+    devices = {"rdma/hca_shared_devices_a": "1", "vpc.amazonaws.com/efa": "4", "hugepages-2Mi": "5Gi"}
+    own = {"memory": "32Gi", "nvidia.com/gpu": "1"}
+    assert container["resources"] == {"requests": {"cpu": "8", **own, **devices}, "limits": {**own, **devices}}
+    assert alone["resources"]["limits"] == own
+    assert (gang["spec"]["hostNetwork"], gang["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert not {"hostNetwork", "dnsPolicy"} & set(one["spec"])
+    assert gang["metadata"]["annotations"] == {
+        "sidecar.istio.io/inject": "false",
+        "k8s.v1.cni.cncf.io/networks": "rdma-net",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "kueue.x-k8s.io/pod-group-total-count": "2",
+    }
+    assert one["metadata"]["annotations"].keys() == gang["metadata"]["annotations"].keys() - {"k8s.v1.cni.cncf.io/networks"}
+    variables = {entry["name"]: entry["value"] for entry in container["env"]}
+    assert (variables["NCCL_SOCKET_IFNAME"], variables["HALVING_GANG"]) == ("net1", "{}")
+    assert "NCCL_SOCKET_IFNAME" not in {entry["name"] for entry in alone["env"]}
+
+
+def test_the_shared_memory_of_nccl_and_data_loaders_is_bounded_by_the_pods_memory_alone(small_spec):
+    pod = manifest(small_spec(image="train:1"))["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "shared-memory"]
+    assert volume["emptyDir"] == {"medium": "Memory"}
+    assert {"name": "shared-memory", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
+
+
 def test_a_gpu_type_that_the_cluster_does_not_know_is_refused_with_those_it_does(small_spec):
     with pytest.raises(InvalidInput, match=r"resources.gpu_type = 'a10' .*did you mean 'a100'.*\['a100'\]"):
         check_resources(small_spec(resources={"gpus": 1, "gpu_type": "a10"}).resources, CLUSTER)
@@ -144,6 +190,33 @@ def test_without_the_variable_there_is_no_cluster(monkeypatch):
         ("concurrency: 0", r"concurrency = 0 is not accepted"),
         ("trial_pods: {env_secrets: [My_Store]}", r"trial_pods.env_secrets.0 = 'My_Store' is not accepted: give the name of an object"),
         ("a: [", r"HALVING_CLUSTER = "),
+        ("trial_pods: {gangs: {resources: {cpu: 4}}}", r"trial_pods.gangs.resources is not accepted: cpu is what a sweep's spec asks for"),
+        ("trial_pods: {gangs: {resources: {rdma: 1}}}", r"'rdma' is no resource of a device: give for example rdma/hca_shared_devices_a"),
+        ("trial_pods: {gangs: {resources: {rdma/a: 0}}}", r"rdma/a cannot be 0: give a whole number from 1 on"),
+        ("trial_pods: {gangs: {resources: {rdma/a: true}}}", r"rdma/a cannot be True: give a whole number from 1 on"),
+        ("trial_pods: {gangs: {resources: {hugepages-2Mi: none}}}", r"hugepages-2Mi cannot be 'none': give bytes, for example 5Gi"),
+        (
+            "trial_pods: {gangs: {resources: {nvidia.com/gpu: 8}}}",
+            r"nvidia.com/gpu, which is the gpu_resource: a sweep's spec asks for gpus",
+        ),
+        ("trial_pods: {gangs: {env: {RANK: '0'}}}", r"trial_pods.gangs.env is not accepted: RANK is set by the platform: leave it out"),
+        ("trial_pods: {gangs: {env: {A-B: x}}}", r"'A-B' is no variable's name"),
+        ("trial_pods: {gangs: {annotations: {kueue.x-k8s.io/pod-group-total-count: '9'}}}", r"total-count is set by the platform"),
+        (
+            "trial_pods: {annotations: {halving/gang: x}}",
+            r"trial_pods.annotations is not accepted: halving/gang is set by the platform: leave it out",
+        ),
+        ("trial_pods: {annotations: {'a b': x}}", r"'a b' is no annotation's name"),
+        ("trial_pods: {annotations: {a: 1}}", r"trial_pods.annotations.a = 1 is not accepted"),
+        ("trial_pods: {gangs: {host_network: [1]}}", r"trial_pods.gangs.host_network = \[1\] is not accepted"),
+        (
+            "trial_pods: {volumes: [{name: scratch, emptyDir: {}}]}",
+            r"the volume 'scratch' is each pod's own, at /tmp: give yours another name",
+        ),
+        (
+            "trial_pods: {volume_mounts: [{name: a, mountPath: /dev/shm/}]}",
+            r"/dev/shm/ is a volume of each pod already: mount yours elsewhere",
+        ),
     ],
 )
 def test_wrong_settings_of_the_cluster_are_refused_by_field(tmp_path, monkeypatch, content, message):

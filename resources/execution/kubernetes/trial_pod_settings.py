@@ -1,0 +1,127 @@
+"""What the cluster's settings say of the pods of trials with an image of their own. What a pod has by itself they cannot name."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from resources.sweep_spec.base import Strict
+from resources.sweep_spec.requirements import LABEL, NAME, Name, quantity_bytes
+
+OWN_VOLUMES = {"scratch": "/tmp", "shared-memory": "/dev/shm"}
+"""Of each pod of a trial, with where they are mounted."""
+
+_OF_THE_SPEC = ("cpu", "memory")
+_QUALIFIED = re.compile(r"(?!kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_COUNT = re.compile(r"[1-9]\d{0,8}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What the pods of trials have by themselves, and what torchrun's agent gives their ranks.
+_OWN_VARIABLES = (
+    "HALVING_ROOT",
+    "HALVING_MAILBOX",
+    "HALVING_GANG",
+    "HOME",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+_OWN_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/safe-to-evict",)
+_OWN_PREFIXES = ("halving", "kueue.x-k8s.io")
+
+
+def _device(name: str, given: Any) -> str:
+    """The quantity of an extended resource or of huge pages, as the API takes it.
+
+    Raises:
+        ValueError: it is none of them, or the spec says how much there is of it.
+    """
+    if name in _OF_THE_SPEC:
+        raise ValueError(f"{name} is what a sweep's spec asks for: give it there, under resources")
+    pages = name.startswith("hugepages-")
+    if not pages and not _QUALIFIED.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or hugepages-2Mi")
+    quantity = given if isinstance(given, str) else str(given)
+    if isinstance(given, bool) or not (_is_bytes(quantity) if pages else _COUNT.fullmatch(quantity)):
+        raise ValueError(f"{name} cannot be {given!r:.80}: give {'bytes, for example 5Gi' if pages else 'a whole number from 1 on'}")
+    return quantity
+
+
+def _is_bytes(quantity: str) -> bool:
+    """Whether it is a number of bytes above zero."""
+    try:
+        return quantity_bytes(quantity) > 0
+    except ValueError:
+        return False
+
+
+def _devices(given: Any) -> Any:
+    return {name: _device(str(name), amount) for name, amount in given.items()} if isinstance(given, dict) else given
+
+
+def _annotations(given: dict[str, str]) -> dict[str, str]:
+    for name in given:
+        prefix, slash, short = name.rpartition("/")
+        if not LABEL.fullmatch(short) or (slash and not NAME.fullmatch(prefix)):
+            raise ValueError(f"{name!r:.80} is no annotation's name: give for example k8s.v1.cni.cncf.io/networks")
+        if name in _OWN_ANNOTATIONS or prefix in _OWN_PREFIXES:
+            raise ValueError(f"{name} is set by the platform: leave it out")
+    return given
+
+
+def _variables(given: dict[str, str]) -> dict[str, str]:
+    for name in given:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f"{name!r:.80} is no variable's name: give letters, digits and '_', for example NCCL_SOCKET_IFNAME")
+        if name in _OWN_VARIABLES:
+            raise ValueError(f"{name} is set by the platform: leave it out")
+    return given
+
+
+def _volumes(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for volume in given:
+        if volume.get("name") in OWN_VOLUMES:
+            raise ValueError(f"the volume {volume['name']!r} is each pod's own, at {OWN_VOLUMES[volume['name']]}: give yours another name")
+    return given
+
+
+def _mounts(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for mount in given:
+        if str(mount.get("mountPath", "")).rstrip("/") in OWN_VOLUMES.values():
+            raise ValueError(f"{mount['mountPath']} is a volume of each pod already: mount yours elsewhere")
+    return given
+
+
+Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
+
+
+class GangPods(Strict):
+    """What the pods of trials on several nodes get beside: the fast network between these nodes, in Kubernetes' own words."""
+
+    host_network: bool = Field(default=False, description="The node's own network instead of the pod's; policies do not apply to it.")
+    annotations: Annotations = Field(default={}, description="Annotations, for example of a second network (Multus, GKE).")
+    resources: Annotated[dict[str, str], BeforeValidator(_devices)] = Field(
+        default={}, description="Devices of each pod, for example {vpc.amazonaws.com/efa: 4, hugepages-2Mi: 5Gi}."
+    )
+    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
+        default={}, description="Environment variables, for example {NCCL_SOCKET_IFNAME: net1}."
+    )
+
+
+class TrialPods(Strict):
+    """What the pods of trials with an image of their own get beside what their spec asks for. Put no secret of the catalog here."""
+
+    service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
+    env: dict[str, str] = Field(default={}, description="Environment variables.")
+    env_config_maps: list[Name] = Field(default=[], description="ConfigMaps whose entries become environment variables.")
+    env_secrets: list[Name] = Field(default=[], description="Secrets whose entries become environment variables: the store's credentials.")
+    image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")
+    annotations: Annotations = Field(default={}, description="Annotations.")
+    volumes: Annotated[list[dict[str, Any]], AfterValidator(_volumes)] = Field(default=[], description="Volumes, as in a pod's spec.")
+    volume_mounts: Annotated[list[dict[str, Any]], AfterValidator(_mounts)] = Field(
+        default=[], description="Where they are mounted, as in a container's spec."
+    )
+    run_as_user: int = Field(default=1000, ge=1, description="User id, not root.")
+    read_only_root: bool = Field(default=True, description="Mount the image read-only; /tmp, which is HOME too, is writable.")
+    gangs: GangPods = Field(default=GangPods(), description="Pods of trials on several nodes.")
