@@ -11,6 +11,7 @@ from halving.errors import InvalidInput
 _INDENT = "  "
 _LONGEST = 16_000  # characters of all stacks; the catalog keeps the last 20,000 of an error
 _SHORTEST = 200  # of one
+_MOST_SPANS = 8  # of ranks, in a line
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,18 @@ def find_hang(
 def describe(hang: Hang) -> str:
     """What a tired engineer must know; its last line says it in short, as that of a traceback does.
 
-    Ranks at the same place are told together, and long stacks begin further in, so that a page has room for them all.
+    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that did not come. Long stacks begin
+    further in, so that a page has room for them all.
     """
     places: dict[tuple[bool, str | None], list[int]] = {}
-    for rank, stack in sorted(hang.stacks.items(), key=lambda one: (one[0] in hang.waiting, one[0])):
+    for rank, stack in sorted(hang.stacks.items()):
         places.setdefault((rank in hang.waiting, stack), []).append(rank)
     room = max(_LONGEST // max(len(places), 1), _SHORTEST)
     lines = ["Where each rank was when the collective was given up:"]
-    for (waited, stack), ranks in places.items():
-        lines.append(f"{_INDENT}{_ranks(ranks, most=len(ranks))} ({'waited' if waited else 'did not come'}):")
-        pronoun, verb = ("it", "is") if len(ranks) == 1 else ("they", "are")
-        said = stack or f"{pronoun} did not answer: {pronoun} {verb} stopped, or in native code that holds Python's interpreter lock"
+    for (waited, stack), ranks in sorted(places.items(), key=lambda place: (place[0][0], place[1])):
+        lines.append(f"{_INDENT}{_ranks(ranks)} ({'waited' if waited else 'did not come'}):")
+        silent = "it did not answer: it is" if len(ranks) == 1 else "they did not answer: they are"
+        said = stack or f"{silent} stopped, or in native code that holds Python's interpreter lock"
         lines += [f"{_INDENT * 2}{line}" for line in _innermost(said.rstrip(), room)]
     return "\n".join([*lines, summary(hang)])
 
@@ -113,11 +115,22 @@ def summary(hang: Hang) -> str:
     )
 
 
-def _ranks(ranks: Sequence[int], most: int = 8) -> str:
-    """``rank 1``, ``ranks 0 and 2``, ``ranks 0, 1, 2 and 3``; of more than ``most`` the first ones."""
+def _ranks(ranks: Sequence[int]) -> str:
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0 to 6 and 8 to 63``; of many that are scattered the first ones."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    shown = [str(rank) for rank in ranks]
-    if len(shown) > most:
-        shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
-    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+    spans = [f"{first} to {last}" if last > first else str(first) for first, last in _spans(ranks)]
+    if len(spans) > _MOST_SPANS:
+        spans = [*spans[: _MOST_SPANS - 1], f"others, {len(ranks)} in all"]
+    return f"ranks {', '.join(spans[:-1])} and {spans[-1]}" if len(spans) > 1 else f"ranks {spans[0]}"
+
+
+def _spans(ranks: Sequence[int]) -> list[tuple[int, int]]:
+    """Rising numbers as spans of three and more without a gap; others alone."""
+    spans: list[tuple[int, int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], rank
+        else:
+            spans.append((rank, rank))
+    return [part for first, last in spans for part in ([(first, first), (last, last)] if last == first + 1 else [(first, last)])]

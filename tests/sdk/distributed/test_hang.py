@@ -88,5 +88,21 @@ def test_the_last_line_says_who_did_not_come_where_to_and_since_when_the_others_
         "ranks 0 and 2 had waited there since 00:01:00 UTC"
     )
     many = Hang("all_reduce", 4.0, 0.0, tuple(range(1, 64)), (0,), {})
-    assert "; ranks 1, 2, 3, 4, 5, 6, 7 and 56 more had waited" in summary(many)
+    assert "; ranks 1 to 63 had waited" in summary(many)
     assert "although every rank had entered it" in summary(Hang("all_reduce", 4.0, 0.0, (0, 1), (), {}))
+
+
+def test_ranks_at_the_same_place_share_a_stack_and_who_did_not_come_is_first() -> None:
+    stacks = {rank: "at work" if rank in (30, 33) else None if rank in (40, 41) else "in all_reduce" for rank in range(512)}
+    absent = (30, 33, 40, 41)
+    waiting = tuple(rank for rank in range(512) if rank not in absent)
+    text = describe(Hang("all_reduce", 4.0, 0.0, waiting, absent, stacks))
+    assert [line.strip() for line in text.splitlines()[1:-1]] == [
+        "ranks 30 and 33 (did not come):",
+        "at work",
+        "ranks 40 and 41 (did not come):",
+        "they did not answer: they are stopped, or in native code that holds Python's interpreter lock",
+        "ranks 0 to 29, 31, 32, 34 to 39 and 42 to 511 (waited):",
+        "in all_reduce",
+    ]
+    assert "ranks 0, 2, 4, 6, 8, 10, 12 and others, 32 in all had" in summary(Hang("x", 4.0, 0.0, tuple(range(0, 64, 2)), (1,), {}))
