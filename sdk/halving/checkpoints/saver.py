@@ -12,6 +12,7 @@ from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
+from halving.checkpoints.misses import Misses
 from halving.checkpoints.weights_digest import DigestInBackground
 from halving.errors import StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -34,6 +35,7 @@ class Saver:
         newest: the newest checkpoint that counts.
         interval: decides how often they are written.
         missed: why a checkpoint was skipped since the newest one, if the store was the reason.
+        misses: how many were, for the next record.
     """
 
     def __init__(self, store: Store, records: RunRecords, flush: Callable[[], bool], give_up_at: Callable[[], float]) -> None:
@@ -42,6 +44,7 @@ class Saver:
         self.interval = CheckpointInterval()
         self._reach = Reach(store)
         self.missed: StoreError | None = None
+        self.misses = Misses()
         self._digest: str | None = None  # of what was written and does not count yet
         self._weights: str | None = None  # the digest of the state in it
         self._told = False  # that the state has no such digest
@@ -76,6 +79,7 @@ class Saver:
     def forget(self) -> None:
         """Drop the epoch's checkpoint: the next epoch begins, or this one does not count."""
         self._digest = self._skipped = None
+        self.misses.begin()
 
     def write(self, state: dict[str, Any]) -> str:
         """Write a checkpoint, durably, and return its digest.
@@ -114,6 +118,7 @@ class Saver:
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
         """
+        self.misses.begin()
         if self._digest is None:
             return
         saved = SavedCheckpoint(epoch, attempt, self._digest, dict(reported), tallies, self._weights)
@@ -144,7 +149,9 @@ class Saver:
         with self.interval.counting():
             complete = self._flush() or monotonic() >= points_by
             if complete:
+                saved = saved._replace(missed=self.misses.as_dict())
                 self._records.add_checkpoint(saved)
+                self.misses.forget(saved.missed)
         if not complete:
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
         self.newest, self.missed = saved, None
@@ -180,9 +187,11 @@ class Saver:
             with file:
                 weights = DigestInBackground(state, values)
                 try:
-                    return self._store.put_blob(path_of(file))
+                    digest = self._store.put_blob(path_of(file))
                 finally:
                     self._weights = self._digest_of(weights)
+        self.misses.made_up()
+        return digest
 
     def _digest_of(self, found: DigestInBackground) -> str | None:
         weights = found.result()
@@ -209,8 +218,10 @@ class Saver:
         return retry_while_unavailable(self._store, f"{what} of {self._records.run}", action, self._give_up_at)
 
     def _skip(self, error: StoreError | None) -> None:
+        error = error or StoreUnavailable(f"the store {self._store.root} does not answer")
+        self.misses.add(str(error))
         if self.missed is None:
-            self.missed = error or StoreUnavailable(f"the store {self._store.root} does not answer")
+            self.missed = error
             warn(
                 f"a checkpoint of {self._records.run} could not be stored; training continues, and the next checkpoint is stored "
                 f"as soon as that is possible: {self.missed}"

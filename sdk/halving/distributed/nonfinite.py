@@ -3,9 +3,13 @@
 A NaN of one rank reaches all others by itself: gradients are summed over ranks, and a loss that is not finite makes its rank's gradients
 NaN. So the norm of the summed gradients is finite on all ranks or on none, and nothing needs to be exchanged until a step is bad. What
 each rank saw of its own, before the sum, is kept on its device and read by the host a step later.
+
+How many steps of the attempt were left out is logged at each of them as ``system/skipped_steps``; how many of them the loss, or only the
+gradients, of rank K began, as ``system/nonfinite_loss/rank.K`` and ``system/nonfinite_gradients/rank.K``.
 """
 
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from halving.distributed.ranks import Ranks
+
+
+Log = Callable[..., None]
+"""Takes a dict of names and numbers, and ``step=``."""
 
 
 class _Seen(NamedTuple):
@@ -33,15 +41,17 @@ class NonFinite:
 
     Args:
         skips: so many bad steps in a row are left out; the next one in a row ends the training.
+        log: records the counts; None where nothing is recorded.
 
     Attributes:
         in_a_row: bad steps up to now, without a good one between them.
     """
 
-    def __init__(self, ranks: "Ranks", device: "torch.device", skips: int) -> None:
+    def __init__(self, ranks: "Ranks", device: "torch.device", skips: int, log: Log | None = None) -> None:
         import torch
 
-        self._ranks, self._device, self._skips = ranks, device, skips
+        self._ranks, self._device, self._skips, self._log = ranks, device, skips, log
+        self._counts: Counter[str] = Counter()
         self.in_a_row = 0
         self._own = torch.zeros(2, device=device)  # this step's: loss, gradients
         self._seen: list[_Seen] = []
@@ -102,7 +112,16 @@ class NonFinite:
             if scale is not None and scale() > 1 and not any(loss for loss, _ in of_ranks):
                 continue
             self.in_a_row += 1
+            self._record(seen.step, of_ranks)
             self._tell(seen.step, _cause(of_ranks))
+
+    def _record(self, step: int, of_ranks: list[list[bool]]) -> None:
+        """Log how many steps were left out, and how many of those each rank that began this one has begun."""
+        what, ranks = _culprits(of_ranks)
+        names = ["system/skipped_steps", *(f"system/nonfinite_{what}/rank.{rank}" for rank in ranks)]
+        self._counts.update(names)
+        if self._log is not None and self._ranks.leads:
+            self._log({name: self._counts[name] for name in names}, step=step)
 
     def _tell(self, step: int, cause: str) -> None:
         if self.in_a_row > self._skips:
@@ -116,8 +135,16 @@ class NonFinite:
 
 def _cause(of_ranks: list[list[bool]]) -> str:
     """What was not finite, and where: of each rank, whether its loss and its gradients were not."""
+    what, ranks = _culprits(of_ranks)
+    if not ranks:
+        return "the norm of the gradients was infinite"
+    were = "was" if what == "loss" and len(ranks) == 1 else "were"
+    return f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} {were} NaN or infinite"
+
+
+def _culprits(of_ranks: list[list[bool]]) -> tuple[str, list[int]]:
+    """Whether losses, or gradients alone, were not finite, and of which ranks; of none where only the sum of the gradients was not."""
     for place, what in enumerate(("loss", "gradients")):
-        if ranks := [str(rank) for rank, own in enumerate(of_ranks) if own[place]]:
-            were = "was" if what == "loss" and len(ranks) == 1 else "were"
-            return f"the {what} of rank{'s' if len(ranks) > 1 else ''} {', '.join(ranks)} {were} NaN or infinite"
-    return "the norm of the gradients was infinite"
+        if ranks := [rank for rank, own in enumerate(of_ranks) if own[place]]:
+            return what, ranks
+    return "gradients", []

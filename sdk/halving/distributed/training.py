@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halving.distributed import exact, out_of_memory, wrapping
 from halving.distributed.keyed_random import generators_kept, key_generators
 from halving.distributed.micro_batches import bounds, micro_batch_count, part_of, rows_of
-from halving.distributed.nonfinite import NonFinite
+from halving.distributed.nonfinite import Log, NonFinite
 from halving.distributed.options import Options
 from halving.distributed.out_of_memory import MemoryNotes
 from halving.distributed.precision import Precision
@@ -39,6 +39,7 @@ def distribute(
     *,
     seed: int | None = None,
     notes: MemoryNotes | None = None,
+    log: Log | None = None,
     **options: Any,
 ) -> "Training":
     """Train a model on all ranks; also where there is but one.
@@ -52,6 +53,7 @@ def distribute(
         optimizer: over parameters of the model; where they are sharded it must not have made steps yet.
         seed: of the random numbers within a step; without one rank 0 draws one.
         notes: of earlier attempts that ended because memory was not enough.
+        log: records how many steps were left out because they were not finite.
         precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32 always.
         accumulate: into how many micro-batches each rank cuts its share of a batch, or ``"auto"``: as many as keep a micro-batch no larger
             than ``micro_batch``, or where that is not given, than it was when the training began. So the global batch, and with it the
@@ -78,7 +80,7 @@ def distribute(
         exact.check_exact(model, device)
     is_sharded = chosen.shard == "fsdp" and ranks.world_size > 1
     precision = Precision(chosen.precision, device, cast_by_model=is_sharded)
-    nonfinite = NonFinite(ranks, device, chosen.skips)
+    nonfinite = NonFinite(ranks, device, chosen.skips, log)
     module = wrapping.prepared(ranks, device, model, optimizer, chosen, precision, nonfinite)
     drawn, too_large = ranks.together(
         "run.distribute", lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None]

@@ -35,7 +35,8 @@ class RunAttempt:
         seconds: from the start to the end, to now while it is running, or to its last metric file; None when there is none.
         epoch: epochs completed by this and earlier attempts, or None.
         points, dropped_points, rejected_values: as the attempt counted them, or None.
-        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, and the ``seconds`` that it took; or None.
+        checkpoints: how many ``saves`` were written, how many ``skipped`` because none was due, the ``seconds`` that it took,
+            and those that were ``missed`` since the last, because the store did not take them; or None.
     """
 
     number: int

@@ -20,7 +20,8 @@ class SavedCheckpoint(NamedTuple):
     """One checkpoint in a run's history: its blob, what was reported in its epoch, and in a trial the objectives' tallies so far.
 
     ``weights`` is the digest of the state in it, by which trainings are compared (:mod:`halving.checkpoints.weights_digest`). ``sharded``:
-    the blob is a manifest of others (:mod:`halving.checkpoints.sharded`), which are kept for as long as it is.
+    the blob is a manifest of others (:mod:`halving.checkpoints.sharded`), which are kept for as long as it is. ``missed``: the checkpoints
+    before it that the store did not take (:class:`halving.checkpoints.misses.Misses`); None where there are none.
     """
 
     epoch: int
@@ -30,6 +31,7 @@ class SavedCheckpoint(NamedTuple):
     tallies: dict[str, Any] | None = None
     weights: str | None = None
     sharded: bool = False
+    missed: dict[str, Any] | None = None
 
 
 class RunRecords:

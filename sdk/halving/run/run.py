@@ -264,7 +264,7 @@ class Run:
                 f"run.distribute() after {earlier[0]} is not accepted: distribute the one model that is trained, then restore and save it"
             )
         notes = MemoryNotes(self.records, self.attempt)
-        self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, **options)
+        self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, log=self.log, **options)
         if self._ranks.world_size == 1 and is_large(model):
             self._save_beside()
         saves = self._saver if self._ranks.leads else self._part
@@ -535,7 +535,7 @@ class Run:
         drain = self._writer.drain
         ended = {"status": status, "epoch": self.epoch, "points": drain.points, "summary": drain.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
-        ended["checkpoints"] = self._saver.interval.as_dict()
+        ended["checkpoints"] = {**self._saver.interval.as_dict(), "missed": self._saver.misses.as_dict()}
         ended["weights"] = self._saver.newest.weights if self._saver.newest else None
         if complete:
             try:

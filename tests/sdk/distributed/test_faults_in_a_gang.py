@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from halving import Run, Store
 from halving.distributed.out_of_memory import MemoryNotes
+from halving.query.curve_stats import keys_of, read_curve
 from halving.records.run_record import RunRecords
 from halving.trial.messages import Raised, Stopped
 from tests.sdk.distributed.trainings import Net, batch, loss
@@ -108,6 +109,10 @@ def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_bef
     assert saved is not None
     assert saved.epoch == 1
     assert "Diverged: the loss of rank 1 was NaN or infinite at step 4: 2 in a row, of which at most 1 are left out" in raised.error
+    curves = {key: read_curve(store, "p", "s.0001", key) for key in keys_of(store, "p", "s.0001") if "skipped" in key or "nonfinite" in key}
+    counted = {key: list(zip(points.step.tolist(), points.value.tolist(), strict=True)) for key, points in curves.items()}
+    both = [(3, 1.0), (4, 2.0)]
+    assert counted == {"system/skipped_steps": both, "system/nonfinite_loss/rank.1": both}, "which rank began it, and in which steps"
 
 
 @pytest.mark.parametrize("shards", [("fsdp", "ddp"), ("ddp", "fsdp")])

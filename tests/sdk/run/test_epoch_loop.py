@@ -65,7 +65,7 @@ def test_a_trial_writes_its_first_epoch_every_rung_and_in_between_what_is_worth_
             assert (digest is not None) == (epoch in (1, 2, 7, 12, 17))
     assert saved_epochs(run) == [1, 2, 7, 12, 17]
     assert [epoch_in(store, digest) for digest in grants.digests] == [2, 17]
-    assert ended(run)["checkpoints"] == {"saves": 5, "skipped": 12, "seconds": 5.0}
+    assert ended(run)["checkpoints"] == {"saves": 5, "skipped": 12, "seconds": 5.0, "missed": None}
 
 
 @pytest.mark.parametrize("leave", ["at the end", "by break"])

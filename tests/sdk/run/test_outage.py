@@ -100,6 +100,11 @@ def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is
     assert sum("a checkpoint of r could not be stored; training continues" in str(each.message) for each in warned) == 1
     assert steps(root) == dict.fromkeys(range(1, 13), 1)
     assert [epoch for epoch, _ in saved(root)] == [1, 2, 8, 9, 10, 11, 12]
+    missed = {each.epoch: each.missed for each in RunRecords(Store(root), "p", "r").checkpoints()}
+    assert [epoch for epoch, misses in missed.items() if misses] == [8], "the first that the store took again says what was skipped"
+    assert missed[8] is not None
+    assert missed[8]["count"] == 5, "that of epoch 8 was made up for"
+    assert missed[8]["why"] == f"the store {Store(root).root} does not answer"
 
 
 @pytest.mark.usefixtures("retried_soon")

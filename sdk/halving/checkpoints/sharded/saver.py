@@ -16,6 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.interval import CheckpointInterval
+from halving.checkpoints.misses import Misses
 from halving.checkpoints.saver import POINTS_SECONDS
 from halving.checkpoints.sharded.save import Save, Staging, start_thread
 from halving.distributed.ranks import Ranks
@@ -79,6 +80,7 @@ class AsyncSaver:
         self.newest: SavedCheckpoint | None = None
         self.interval = CheckpointInterval(beside=True)
         self.missed: StoreError | None = None
+        self.misses = Misses()
         self._reach = Reach(store)
         self._staging = Staging(store, ranks)
         self._flight: Save | None = None  # the newest save, as long as it may not have ended
@@ -122,6 +124,7 @@ class AsyncSaver:
     def forget(self) -> None:
         """Drop the epoch's checkpoint: the next epoch begins, or this one does not count."""
         self._uncounted = self._skipped = None
+        self.misses.begin()
 
     def write(self, state: dict[str, Any]) -> str:
         """Write a checkpoint, durably, and return its digest.
@@ -166,6 +169,7 @@ class AsyncSaver:
         Raises:
             StoreError: it is needed, and the store refuses or remains unavailable.
         """
+        self.misses.begin()
         save = self._uncounted
         if save is None:
             return
@@ -185,6 +189,7 @@ class AsyncSaver:
             patience = max(0.0, min(RETRY_SECONDS, self._give_up_at() - monotonic())) if patient else 0.0
             self._ranks.order(_ORDER, patience)
             self._uncounted = self._flight = self._staging.begin(state, self._give_up_at if patient else _at_once)
+        self.misses.made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
         flying = (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
@@ -194,7 +199,9 @@ class AsyncSaver:
         self.land()
         if best or self._reach.is_there():
             return True
-        self._skip(None)
+        error = StoreUnavailable(f"the store {self._store.root} does not answer")
+        self.misses.add(str(error))
+        self._skip(error)
         return False
 
     def land(self) -> None:
@@ -207,6 +214,7 @@ class AsyncSaver:
             self.interval.written_beside(self._flight.seconds)
             if self._flight.error is not None:
                 self.interval.lost()
+                self.misses.add_begun(str(self._flight.error))
                 self._skip(self._flight.error)
             self._flight = None
 
@@ -229,6 +237,7 @@ class AsyncSaver:
             self._publish(self._completed(save, saved), math.inf)
             self.interval.counted()
         except HalvingError as error:
+            self.misses.add_begun(str(error))
             self._skip(error)
 
     def _completed(self, save: Save, saved: SavedCheckpoint) -> SavedCheckpoint:
@@ -251,13 +260,14 @@ class AsyncSaver:
         """
         if not self._flush() and monotonic() < points_by:
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
+        saved = saved._replace(missed=self.misses.as_dict())
         self._records.add_checkpoint(saved)
+        self.misses.forget(saved.missed)
         self.newest, self.missed = saved, None
 
-    def _skip(self, error: HalvingError | None) -> None:
+    def _skip(self, error: HalvingError) -> None:
         if self.missed is None:
-            given = StoreUnavailable(f"the store {self._store.root} does not answer") if error is None else error
-            self.missed = given if isinstance(given, StoreError) else StoreError(str(given))
+            self.missed = error if isinstance(error, StoreError) else StoreError(str(error))
             where = " on all ranks" if self._ranks.world_size > 1 else ""
             warn(
                 f"a checkpoint of {self._records.run} could not be stored; training continues{where}, and the next checkpoint is stored "

@@ -69,7 +69,13 @@ def test_what_could_not_be_written_is_told_once_and_the_next_is_due(saver: Async
         epoch(saver, 2)
     saver.drain(60)
     assert (saver.interval.saves, saver.missed) == (1, None)
-    assert [saved.epoch for saved in saver._records.checkpoints()] == [2]
+    [saved] = saver._records.checkpoints()
+    assert saved.epoch == 2
+    assert saved.missed is not None
+    assert (saved.missed["count"], saved.missed["why"]) == (1, "rank 0: curlCode: 28, Timeout was reached")
+    epoch(saver, 3)
+    saver.drain(60)
+    assert [saved.missed for saved in saver._records.checkpoints()[1:]] == [None], "what is recorded is not told again"
 
 
 def test_an_epoch_that_does_not_count_leaves_no_record(saver: AsyncSaver, gate: Gate) -> None:
