@@ -19,6 +19,8 @@ _FEWEST = 3  # samples before a rank is called slow
 _RECENT = 20  # samples that are looked at
 _SLOWER = 1.5  # times the median of the others
 _OFTEN = 0.75  # of the samples
+_EXPLAINED = 0.5  # of what is missing of the time
+_EXPLAINED_WAITS = 1 / 3  # of the time that the other ranks spend in collectives
 _NAME = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
 _WAITS = ("data_wait", "collectives", "saves")
 SHARES = {"computing": "computing", "data_wait": "waiting for data", "collectives": "collectives", "saves": "saves", "gpu": "GPUs busy"}
@@ -29,6 +31,7 @@ _ADVICE = {
     "collectives": "its ranks wait for each other or for the network: give each more work between two collectives (a larger batch, "
     "accumulation), or fewer ranks",
     "saves": "it writes checkpoints: let run.save decide how often, or make them smaller",
+    "straggler": "most of its ranks wait for another one",
     "gpu": "none of the waits that are measured explains it: look at a loader of your own, at Python between two steps, at batches that "
     "are too small for the GPU, and at values that are fetched from it in every step (.item(), print)",
 }
@@ -77,8 +80,9 @@ class TimeSpent:
         if self.busy < BUSY_PERCENT:
             waits = {name: value for name in _WAITS if (value := getattr(self, name)) is not None}
             largest = max(waits, key=lambda name: waits[name], default="gpu")
-            explained = bool(waits) and 2 * waits[largest] >= 100 - self.busy  # half of what is missing
+            explained = bool(waits) and waits[largest] >= _EXPLAINED * (100 - self.busy)
             cause = largest if explained or self.gpu is None else "gpu"
+            cause = "straggler" if cause == "collectives" and self.straggler is not None else cause
             what = "its GPUs are" if self.gpu is not None else "it is"
             found.append(f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}")
         if self.straggler is not None:
@@ -123,7 +127,8 @@ def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
     """The rank that takes much longer than the others from leaving one collective to entering the next.
 
     It does where the median of its last 20 samples is at least 1.5 times the median of the other ranks' medians, and three in four of its
-    samples are by themselves: a rank that is slow once is none. Of several the slowest is named.
+    samples are by themselves: a rank that is slow once is none. And only if that explains a third of the time that the others spend in
+    collectives: where all of them are there most of the time, they wait for the network. Of several the slowest is named.
 
     Args:
         own: rank to the shares of time that it spent outside of collectives, in percent and in the order of time.
@@ -136,7 +141,8 @@ def find_straggler(own: Mapping[int, Sequence[float]]) -> Straggler | None:
     of_others = median(value for rank, value in medians.items() if rank != slowest)
     bound = _SLOWER * max(of_others, 1.0)  # a rank that only waits has no time of its own to compare with
     often = sum(value >= bound for value in recent[slowest]) >= _OFTEN * len(recent[slowest])
-    if medians[slowest] < bound or not often:
+    explains_waits = medians[slowest] - of_others >= _EXPLAINED_WAITS * (100 - of_others)
+    if medians[slowest] < bound or not often or not explains_waits:
         return None
     return Straggler(slowest, medians[slowest] / max(of_others, 1.0))
 

@@ -20,6 +20,7 @@ from resources.analysis.time_spent import Straggler, find_straggler, spent_by, t
         ({0: [50.0] * 10, 1: [100.0] * 7 + [60.0] * 3}, None),  # often, but not in three of four samples
         ({0: [50.0] * 40, 1: [60.0] * 20 + [100.0] * 20}, Straggler(1, 2.0)),  # slow by now: the last 20 samples count
         ({0: [0.0] * 4, 1: [100.0] * 4}, Straggler(1, 100.0)),
+        ({0: [6.0] * 4, 1: [20.0] * 4, 2: [7.0] * 4}, None),  # all are in collectives most of the time: the network is slow
         ({0: [50.0] * 4}, None),
         ({}, None),
     ],
@@ -52,6 +53,7 @@ def test_computing_is_what_is_left_of_all_ranks_time() -> None:
         ({"data_wait": 30.0, "saves": 1.0}, "it is busy 69 % of the time, below 90 %: it waits for data"),
         ({"collectives": 30.0, "data_wait": 5.0}, "busy 65 % of the time, below 90 %: its ranks wait for each other"),
         ({"saves": 30.0}, "it writes checkpoints"),
+        ({"saves": 1.0}, None),  # on CPUs nothing is known of GPUs, and nothing is said of them
         ({"data_wait": 30.0, "gpu.0/utilization": 65.0}, "its GPUs are busy 65 % of the time, below 90 %: it waits for data"),
         (
             {"data_wait": 1.0, "gpu.0/utilization": 65.0},
