@@ -75,8 +75,9 @@ def add_commands(commands: Any) -> None:
     description = "show a sweep's trials, best first, and what early stopping saved"
     leaderboard = add_command(commands, "leaderboard", description, cli_views.run_leaderboard)
     leaderboard.add_argument("sweep", nargs="?", help="the sweep's id (default: the newest)")
-    description = "show a trial: its params, why it waits, its results and its attempts"
-    add_command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
+    description = "show a trial: its params, why it waits, its results, and why each of its attempts ended"
+    trial = add_command(commands, "trial", description, cli_trial.run_trial, trial="the trial's name, for example digits-7f3a.0007")
+    trial.add_argument("--attempt", type=int, metavar="N", help="show this attempt alone, with all that is recorded of its end")
     cli_cost.add_cost_command(commands)
     cli_models.add_models_commands(commands)
     cli_projects.add_projects_commands(commands)

@@ -1,15 +1,19 @@
-"""``halving trial``: one trial, its results and its attempts."""
+"""``halving trial``: one trial, its results, its attempts and why each ended."""
 
 import argparse
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from halving.cli.output import NONE, duration, print_table
+from halving.errors import NotFound
 from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from resources.analysis.attempts import Attempt
+    from resources.analysis.skips import Skips
     from resources.analysis.time_spent import TimeSpent
     from resources.analysis.trial_history import TrialHistory
 
@@ -18,48 +22,52 @@ def run_trial(arguments: argparse.Namespace) -> int:
     """Show a trial.
 
     JSON: the fields of :class:`resources.analysis.trial_history.TrialHistory` (``trial``, ``status``, ``waiting``, ``params``,
-    ``failures``, ``preemptions``, ``error``, ``results``, ``attempts``…), and ``time_spent``, those of
-    :class:`resources.analysis.time_spent.TimeSpent`.
+    ``failures``, ``preemptions``, ``error``, ``reason``, ``results``, ``attempts``…); ``time_spent``, those of
+    :class:`resources.analysis.time_spent.TimeSpent`; and ``skips``, those of :class:`resources.analysis.skips.Skips`, null where the
+    store does not say. With ``--attempt`` it is that attempt alone, of ``attempts``.
     """
+    from resources.analysis.skips import skips_of
     from resources.analysis.time_spent import time_spent
     from resources.analysis.trial_history import history_of
 
     backend = backend_of(arguments)
-    found = history_of(backend.catalog, arguments.trial)
-    spent = time_spent(backend.store, found.project, found.trial)
-    shown = {**found.as_dict(), "time_spent": spent.as_dict() if spent else None}
-    return answer(arguments, shown, lambda console: _print(console, found, spent))
+    history = history_of(backend.catalog, arguments.trial)
+    if arguments.attempt is not None:
+        attempt = _attempt(history, arguments.attempt)
+        return answer(arguments, asdict(attempt), lambda console: _print_whole(console, attempt))
+    spent = time_spent(backend.store, history.project, history.trial)
+    skips = skips_of(backend.store, history.project, history.trial)
+    shown = {**history.as_dict(), "time_spent": spent.as_dict() if spent else None, "skips": skips.as_dict() if skips else None}
+    return answer(arguments, shown, lambda console: _print(console, history, spent, skips))
 
 
-def _print(console: "Console", found: "TrialHistory", spent: "TimeSpent | None") -> None:
+def _attempt(history: "TrialHistory", number: int) -> "Attempt":
+    attempt = next((each for each in history.attempts if each.attempt == number), None)
+    if attempt is None:
+        numbers = ", ".join(str(each.attempt) for each in history.attempts) or "none yet"
+        raise NotFound(f"no attempt {number} at trial {history.trial}: its attempts are {numbers}")
+    return attempt
+
+
+def _print(console: "Console", history: "TrialHistory", spent: "TimeSpent | None", skips: "Skips | None") -> None:
     from rich.markup import escape
 
     from resources.evaluation.page import number
 
-    kind = ", audited" if found.audited else f", seed {found.final + 1} of the final training" if found.final is not None else ""
-    console.print(f"[bold]{found.trial}: {found.status}[/]{kind}", highlight=False)
-    if found.waiting:
-        console.print(f"waits: {escape(found.waiting)}", style="yellow", highlight=False)
-    params = ", ".join(f"{name} {number(value)}" for name, value in found.params.items())
+    kind = ", audited" if history.audited else f", seed {history.final + 1} of the final training" if history.final is not None else ""
+    console.print(f"[bold]{history.trial}: {history.status}[/]{kind}", highlight=False)
+    if history.waiting:
+        console.print(f"waits: {escape(history.waiting)}", style="yellow", highlight=False)
+    params = ", ".join(f"{name} {number(value)}" for name, value in history.params.items())
     console.print(f"params: {escape(params)}", highlight=False)
-    console.print(f"{duration(found.seconds)} of training, {found.failures} failures, {found.preemptions} times preempted", highlight=False)
+    trained = f"{duration(history.seconds)} of training"
+    console.print(f"{trained}, {history.failures} failures, {history.preemptions} times preempted", highlight=False)
     if spent is not None:
         _print_time(console, spent)
-    results, attempts = [], []
-    for result in found.results:
-        value = None if result.value is None else number(result.value)
-        results.append([result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)])
-    if results:
-        of_rungs = ("rung", "epochs", found.metric, "decision", "attempt", "time")
-        print_table(console, of_rungs, results, right=("rung", "epochs", found.metric, "attempt", "time"))
-    for each in found.attempts:
-        outcome, reason = each.outcome or "runs", _last_line(each.error)
-        attempts.append([each.attempt, each.rung, each.worker, _moment(each.began), _moment(each.ended), outcome, reason])
-    if attempts:
-        of_attempts = ("attempt", "from rung", "worker", "began", "ended", "outcome", "reason")
-        print_table(console, of_attempts, attempts, right=("attempt", "from rung"))
-    if found.error and "\n" in found.error:
-        console.print(f"the last error in full:\n{escape(found.error)}", style="red", highlight=False)
+    for text in skips.texts if skips else []:
+        console.print(text, style="yellow", highlight=False, markup=False)
+    _print_results(console, history)
+    _print_attempts(console, history)
 
 
 def _print_time(console: "Console", spent: "TimeSpent") -> None:
@@ -70,10 +78,47 @@ def _print_time(console: "Console", spent: "TimeSpent") -> None:
         console.print(spent.warning, style="yellow", highlight=False, markup=False)
 
 
+def _print_results(console: "Console", history: "TrialHistory") -> None:
+    from resources.evaluation.page import number
+
+    rows = []
+    for result in history.results:
+        value = None if result.value is None else number(result.value)
+        rows.append([result.rung, result.epochs, value, result.decision, result.attempt, duration(result.seconds)])
+    if rows:
+        columns = ("rung", "epochs", history.metric, "decision", "attempt", "time")
+        print_table(console, columns, rows, right=("rung", "epochs", history.metric, "attempt", "time"))
+
+
+def _print_attempts(console: "Console", history: "TrialHistory") -> None:
+    """Every attempt in a line; of the last that has more to say than its reason, all of it, and how to see that of the others."""
+    from rich.markup import escape
+
+    rows = []
+    for each in history.attempts:
+        began, ended = _moment(each.began), _moment(each.ended)
+        rows.append([each.attempt, each.rung, each.worker, each.ran_on, began, ended, each.outcome or "runs", each.reason])
+    if rows:
+        columns = ("attempt", "from rung", "worker", "on", "began", "ended", "outcome", "reason")
+        print_table(console, columns, rows, right=("attempt", "from rung"))
+    long = [each for each in history.attempts if each.error and each.error.strip() != each.reason]
+    if not long:
+        return
+    *earlier, last = long
+    console.print(f"\nattempt {last.attempt} in full:\n{escape(last.error or '')}", style="red", highlight=False)
+    if earlier:
+        numbers = ", ".join(str(each.attempt) for each in earlier)
+        which = f"attempt{'s' if len(earlier) > 1 else ''} {numbers}"
+        console.print(f"{which} in full: halving trial {history.trial} --attempt {earlier[-1].attempt}", style="dim", highlight=False)
+
+
+def _print_whole(console: "Console", attempt: "Attempt") -> None:
+    """One attempt with all that is recorded of its end."""
+    when = f"{_moment(attempt.began)} to {_moment(attempt.ended)}"
+    console.print(f"attempt {attempt.attempt}: {attempt.outcome or 'runs'}", style="bold", highlight=False)
+    console.print(f"{when}, on {attempt.ran_on}, by {attempt.worker or 'no worker yet'}", highlight=False, markup=False)
+    console.print(attempt.error or "no reason is recorded, as where nothing went wrong", highlight=False, markup=False)
+
+
 def _moment(moment: datetime | None) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S") if moment else NONE
-
-
-def _last_line(error: str | None) -> str:
-    """The last line of a traceback, which has the error."""
-    return error.strip().splitlines()[-1] if error and error.strip() else NONE

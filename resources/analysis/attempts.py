@@ -1,4 +1,4 @@
-"""Attempts at trials, from the catalog: when each was handed out, which worker had it, and how it ended."""
+"""Attempts at trials, from the catalog: when each was handed out, what it ran on, and how it ended."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,8 +6,11 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from resources.analysis.reasons import short_reason
 from resources.catalog import AttemptRow, TrialRow
+from resources.search.rules import rules_of
 from resources.search.state import Rules
+from resources.sweep_spec import SweepSpec
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,10 @@ class Attempt:
         rung: the rung that it trained for first.
         audit: whether it trains a pruned trial on, for the audit.
         worker: None until a worker has claimed it.
+        nodes, gpus, ranks: that it has, or had, in all.
         began: when it was handed out.
         ended, outcome: None while it runs.
-        error: why it failed or was preempted.
+        error, reason: why it failed or was preempted, with the stacks that were recorded, and that in one line.
     """
 
     trial: int
@@ -29,24 +33,35 @@ class Attempt:
     rung: int
     audit: bool
     worker: str | None
+    nodes: int
+    gpus: int
+    ranks: int
     began: datetime
     ended: datetime | None
     outcome: str | None
     error: str | None
+    reason: str | None
+
+    @property
+    def ran_on(self) -> str:
+        """Its ranks, and the nodes and GPUs that they had: ``16 ranks, 2 nodes, 16 GPUs``."""
+        counts = {"rank": self.ranks, "node": self.nodes, "GPU": self.gpus}
+        return ", ".join(f"{count} {noun}{'s' if count > 1 else ''}" for noun, count in counts.items() if count)
 
 
-def searched_attempts(session: Session, sweep: str, rules: Rules) -> list[Attempt]:
+def searched_attempts(session: Session, sweep: str, spec: SweepSpec) -> list[Attempt]:
     """The attempts at all trials of a sweep's search, in order of time."""
-    return _attempts(session, sweep, rules, TrialRow.final.is_(None))
+    return _attempts(session, sweep, spec, TrialRow.final.is_(None))
 
 
-def attempts_of(session: Session, sweep: str, rules: Rules, trial: int) -> list[Attempt]:
+def attempts_of(session: Session, sweep: str, spec: SweepSpec, trial: int) -> list[Attempt]:
     """The attempts at one trial, of the search or of the final training, in order of time."""
-    return _attempts(session, sweep, rules, AttemptRow.trial == trial)
+    return _attempts(session, sweep, spec, AttemptRow.trial == trial)
 
 
-def _attempts(session: Session, sweep: str, rules: Rules, which: ColumnElement[bool]) -> list[Attempt]:
-    query = select(AttemptRow, TrialRow.audited).join(
+def _attempts(session: Session, sweep: str, spec: SweepSpec, which: ColumnElement[bool]) -> list[Attempt]:
+    rules = rules_of(spec)
+    query = select(AttemptRow, TrialRow.audited, TrialRow.final).join(
         TrialRow, (TrialRow.sweep == AttemptRow.sweep) & (TrialRow.number == AttemptRow.trial)
     )
     query = query.where(AttemptRow.sweep == sweep, which).order_by(AttemptRow.started_at, AttemptRow.attempt)
@@ -58,13 +73,22 @@ def _attempts(session: Session, sweep: str, rules: Rules, which: ColumnElement[b
             rung=row.rung,
             audit=is_audit(row.rung, audited),
             worker=row.worker,
+            nodes=row.nodes,
+            gpus=row.nodes * row.gpus,
+            ranks=row.nodes * spec.resources.at(_trains_to(row, spec, rules, final)).processes,
             began=row.started_at,
             ended=row.ended_at,
             outcome=row.outcome,
             error=row.error,
+            reason=short_reason(row.error),
         )
-        for row, audited in session.execute(query)
+        for row, audited, final in session.execute(query)
     ]
+
+
+def _trains_to(row: AttemptRow, spec: SweepSpec, rules: Rules, final: int | None) -> int:
+    """The epoch that an attempt was given its resources for: that of its first rung."""
+    return rules.ladder(row.trial)[row.rung] if final is None else spec.final_epochs
 
 
 def is_audit(rung: int, audited: int | None) -> bool:

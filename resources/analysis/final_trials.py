@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from resources.analysis.reasons import short_reason
 from resources.catalog import RungResultRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
@@ -18,7 +19,7 @@ class FinalTrial:
             nothing about other rows.
         epochs: trained up to its end; None before.
         checkpoint: its last one, which counts; empty before its end.
-        error: why its last attempt failed or was preempted.
+        error, reason: why its last attempt failed or was preempted, and that in short.
     """
 
     seed: int
@@ -32,6 +33,7 @@ class FinalTrial:
     seconds: float
     checkpoint: str
     error: str | None
+    reason: str | None
 
     @property
     def complete(self) -> bool:
@@ -59,6 +61,7 @@ def final_trials(sweep: str, trials: Iterable[TrialRow], results: Iterable[RungR
             seconds=trial.seconds,
             checkpoint=(end.checkpoint or "") if end else "",
             error=trial.error,
+            reason=short_reason(trial.error),
         )
         for trial in sorted(trials, key=lambda trial: trial.number)
         if trial.final is not None

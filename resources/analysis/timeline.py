@@ -7,7 +7,6 @@ from sqlalchemy import select
 
 from resources.analysis.attempts import Attempt, is_audit, searched_attempts
 from resources.catalog import Catalog, RungResultRow, TrialRow
-from resources.search.rules import rules_of
 from resources.sweep_spec import stored_spec
 
 
@@ -55,7 +54,7 @@ def timeline_of(catalog: Catalog, sweep: str) -> Timeline:
         NotFound: no such sweep.
     """
     with catalog.read() as session:
-        attempts = searched_attempts(session, sweep, rules_of(stored_spec(catalog.sweep(session, sweep).spec)))
+        attempts = searched_attempts(session, sweep, stored_spec(catalog.sweep(session, sweep).spec))
         reached = select(RungResultRow, TrialRow.audited).join(
             TrialRow, (TrialRow.sweep == RungResultRow.sweep) & (TrialRow.number == RungResultRow.trial)
         )

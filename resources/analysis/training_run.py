@@ -8,6 +8,8 @@ from halving import Store
 from halving.errors import NotFound, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.analysis.attempts import Attempt
+from resources.analysis.reasons import short_reason
+from resources.analysis.skips import skips_of
 from resources.analysis.time_spent import time_spent
 from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
@@ -36,12 +38,14 @@ class TrainingRun:
     Attributes:
         status: waiting, running, paused (it may be promoted), finished, stopped, failed, canceling or canceled.
         on_its_own: whether it was asked for by itself, so that it can be canceled; a larger sweep decides about its trials.
+        error, reason: why its last attempt failed or was preempted, or why it never began; and that in short.
         waiting: why it does not train now; None while it does, and when it is over.
         epochs: to train in all, if its sweep lets it.
         epoch: of its newest checkpoint; 0 without one.
         checkpoints: oldest first, each with ``epoch``, ``attempt``, ``digest`` and what was ``reported``.
         unavailable: why its checkpoints cannot be shown now; None if they are.
         time_spent: where its time went, as :meth:`resources.analysis.time_spent.TimeSpent.as_dict` gives it; None where it is not known.
+        skips: what it has left out, as :meth:`resources.analysis.skips.Skips.as_dict` gives it; None where it is not known.
         restored_from: the checkpoint that it began with; None if it began with nothing.
     """
 
@@ -53,6 +57,7 @@ class TrainingRun:
     status: str
     waiting: str | None
     error: str | None
+    reason: str | None
     params: dict[str, Any]
     epochs: int
     epoch: int
@@ -67,6 +72,7 @@ class TrainingRun:
     checkpoints: list[dict[str, Any]]
     unavailable: str | None
     time_spent: dict[str, Any] | None
+    skips: dict[str, Any] | None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,7 +97,10 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     begun = sweep or intent
     assert begun is not None  # or there would be no name
     spec = stored_spec(asked)
-    spent = time_spent(store, project, run) if saved else None
+    is_recorded = history is not None and bool(history.attempts) and not unavailable
+    spent = time_spent(store, project, run) if is_recorded else None
+    skips = skips_of(store, project, run, saved) if is_recorded else None
+    error = history.error if history else intent.error if intent and sweep is None else None
     return TrainingRun(
         id=f"{project}/{run}",
         project=project,
@@ -100,7 +109,8 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         on_its_own=((sweep and sweep.max_trials) or max_trials(spec)) == 1,
         status=status,
         waiting=waiting,
-        error=history.error if history else intent.error if intent and sweep is None else None,
+        error=error,
+        reason=short_reason(error),
         params=history.params if history else {name: given.get("constant") for name, given in asked["space"].items()},
         epochs=spec.budgets[-1],
         epoch=saved[-1].epoch if saved else 0,
@@ -115,6 +125,7 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         checkpoints=[{"epoch": one.epoch, "attempt": one.attempt, "digest": one.digest, "reported": dict(one.reported)} for one in saved],
         unavailable=unavailable,
         time_spent=spent.as_dict() if spent else None,
+        skips=skips.as_dict() if skips else None,
     )
 
 

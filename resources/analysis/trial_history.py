@@ -8,9 +8,9 @@ from sqlalchemy import select
 
 from halving.errors import InvalidInput, NotFound
 from resources.analysis.attempts import Attempt, attempts_of
+from resources.analysis.reasons import short_reason
 from resources.catalog import Catalog, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import parse_trial_key
-from resources.search.rules import rules_of
 from resources.search.state import Control, Status
 from resources.sweep_spec import stored_spec
 
@@ -39,7 +39,7 @@ class TrialHistory:
         project: of its run.
         final: of a trial of the final training the number of its seed, from 0; None for the search's.
         waiting: why a trial that is not over does not train now, in the cluster's words while its pod cannot start; else None.
-        error: why its last attempt failed or was preempted.
+        error, reason: why its last attempt failed or was preempted, and that in short.
         seconds: training time of all attempts.
     """
 
@@ -56,6 +56,7 @@ class TrialHistory:
     final: int | None
     seconds: float
     error: str | None
+    reason: str | None
     checkpoint: str | None
     results: list[RungReport]
     attempts: list[Attempt]
@@ -82,13 +83,14 @@ def history_of(catalog: Catalog, key: str) -> TrialHistory:
             raise NotFound(f"no trial {key!r} in the catalog: sweep {sweep} has {len(catalog.trials(session, sweep))} trials, from 0000")
         mine = (RungResultRow.sweep == sweep, RungResultRow.trial == number)
         results = session.scalars(select(RungResultRow).where(*mine).order_by(RungResultRow.rung)).all()
-        attempts = attempts_of(session, sweep, rules_of(stored_spec(opened.spec)), number)
+        attempts = attempts_of(session, sweep, stored_spec(opened.spec), number)
     copied = ("status", "params", "failures", "preemptions", "seconds", "error", "checkpoint", "final")
     return TrialHistory(
         trial=key,
         sweep=sweep,
         project=opened.project,
         **{name: getattr(trial, name) for name in copied},
+        reason=short_reason(trial.error),
         waiting=waits_for(opened, trial),
         metric=opened.spec["objective"]["metric"],
         audited=trial.audited is not None,

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from resources.analysis.reasons import short_reason
 from resources.analysis.trial_history import waits_for
 from resources.catalog import Catalog, RungResultRow
 from resources.catalog.trial_key import trial_key
@@ -18,7 +19,7 @@ class TrialLine:
         waiting: why a trial that is not over does not train now; see :class:`resources.analysis.trial_history.TrialHistory`.
         final: of a trial of the final training the number of its seed, from 0; None for the search's.
         objective, metrics, epochs, rung: of the highest rung where it has a result; None before the first.
-        error: the last line of why its last attempt failed or was preempted.
+        error: why its last attempt failed or was preempted, in short.
     """
 
     number: int
@@ -67,13 +68,7 @@ def trials_of(catalog: Catalog, sweep: str) -> list[TrialLine]:
                 rung=result.rung if result else None,
                 seconds=trial.seconds,
                 attempts=trial.attempt,
-                error=_last_line(trial.error),
+                error=short_reason(trial.error),
             )
         )
     return lines
-
-
-def _last_line(error: str | None) -> str | None:
-    """The last line of a traceback, which has the error."""
-    lines = error.strip().splitlines() if error else []
-    return lines[-1] if lines else None

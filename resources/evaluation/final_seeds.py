@@ -13,6 +13,7 @@ from typing import Any
 
 from halving.errors import InvalidInput
 from resources.analysis.final_trials import FinalTrial
+from resources.analysis.reasons import short_reason
 from resources.analysis.summary import Standing, SweepSummary
 from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.scoring import Scores
@@ -112,7 +113,7 @@ def _deviation(values: list[float]) -> float | None:
 
 def _seed(trial: FinalTrial, metrics: dict[str, float] | None, unjudged: str | None) -> dict[str, Any]:
     known = {name: getattr(trial, name) for name in ("seed", "key", "status", "epochs", "attempts", "seconds")}
-    return {**known, "metrics": metrics, "error": unjudged if trial.complete else _last_line(trial.error)}
+    return {**known, "metrics": metrics, "error": unjudged if trial.complete else _reason(trial)}
 
 
 def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:
@@ -120,7 +121,7 @@ def _missing(summary: SweepSummary, unjudged: Mapping[str, str]) -> list[str]:
     found = []
     for trial in summary.final:
         if not trial.complete:
-            reason = f": {_last_line(trial.error)}" if trial.status == Status.FAILED else ""
+            reason = f": {_reason(trial)}" if trial.status == Status.FAILED else ""
             found.append(f"seed {trial.seed + 1} ({trial.key}) {'is ' if not reason else ''}{trial.status}{reason}")
         elif trial.key in unjudged:
             found.append(f"seed {trial.seed + 1} ({trial.key}) could not be judged: {unjudged[trial.key]}")
@@ -139,6 +140,5 @@ def _why_not_begun(summary: SweepSummary) -> str:
     return "because the search is not over"
 
 
-def _last_line(error: str | None) -> str:
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else "no reason was recorded"
+def _reason(trial: FinalTrial) -> str:
+    return short_reason(trial.error) or "no reason was recorded"

@@ -18,6 +18,7 @@ from halving.store.json_files import now
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import sweep_cost
 from resources.analysis.final_trials import FinalTrial
+from resources.analysis.reasons import short_reason
 from resources.analysis.summary import Standing, SweepSummary, state_of, summarize
 from resources.analysis.time_spent import time_spent
 from resources.analysis.timeline import timeline_of
@@ -196,15 +197,16 @@ def report_path(sweep: str) -> str:
 
 
 def explain_failures(failed: list[dict[str, Any]]) -> str:
-    """Which trials failed, with the last line of each reason; trials with the same reason are listed together."""
+    """Which trials failed, with each reason in short; trials with the same reason are listed together."""
     if not failed:
         return "it was stopped before any trial reported"
     reasons: dict[str, list[str]] = {}
     for trial in failed:
-        lines = trial["error"].strip().splitlines() or ["no reason was recorded"]
+        reason = short_reason(trial["error"]) or "no reason was recorded"
         lines_of_code = re.findall(r'File "(?:.*/)?([^"/]+)", line (\d+)', trial["error"])
-        last = f"{lines[-1]} ({':'.join(lines_of_code[-1])})" if lines_of_code else lines[-1]
-        reasons.setdefault(last, []).append(trial["key"])
+        if lines_of_code and "Traceback (most recent call last)" in trial["error"]:  # the stacks of a hang say where ranks waited
+            reason += f" ({':'.join(lines_of_code[-1])})"
+        reasons.setdefault(reason, []).append(trial["key"])
     shown = [f"{', '.join(keys[:3])}{f' and {len(keys) - 3} more' if len(keys) > 3 else ''}: {reason}" for reason, keys in reasons.items()]
     return f"{len(failed)} trial{'s' if len(failed) != 1 else ''} failed: " + "; ".join(shown)
 

@@ -223,6 +223,13 @@ def test_the_same_reason_is_given_once() -> None:
     assert explain_failures(failed) == "6 trials failed: s.0: B: why; s.1, s.2, s.3 and 2 more: A: why"
 
 
+def test_a_failure_is_told_with_the_line_of_code_that_raised_and_a_hang_without_one() -> None:
+    raised = 'rank 1: Traceback (most recent call last):\n  File "/a/train.py", line 3, in train\nValueError: too much\na note'
+    hung = 'Where each rank was:\n  rank 0 (waited):\n    File "/a/c10d.py", line 9, in all_reduce\nrank 1 did not come'
+    failed = [{"key": "s.0", "error": raised}, {"key": "s.1", "error": hung}]
+    assert explain_failures(failed) == "2 trials failed: s.0: rank 1: ValueError: too much (train.py:3); s.1: rank 1 did not come"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

@@ -1,0 +1,171 @@
+"""What a training has left out to go on: steps whose loss or gradients were not finite, and checkpoints that the store did not take.
+
+The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that what a killed attempt has left out is known, too; the
+checkpoints in the record of the next one that the store took, or in that of the attempt's end (:mod:`halving.checkpoints.misses`).
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from halving import Store
+from halving.errors import NotFound, StoreError
+from halving.query.curve_reader import read_run_curves
+from halving.query.curve_stats import keys_of
+from halving.query.runs import RunAttempt, read_run
+from halving.records.run_record import RunRecords, SavedCheckpoint
+
+if TYPE_CHECKING:
+    from halving.query.curve_reader import RunCurves
+
+_STEPS = "system/skipped_steps"
+_NONFINITE = re.compile(r"system/nonfinite_(loss|gradients)/rank\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A rank that began steps that were not finite.
+
+    Attributes:
+        loss: in how many of them its loss was not finite.
+        gradients: in how many its gradients alone.
+    """
+
+    rank: int
+    loss: int
+    gradients: int
+
+
+@dataclass(frozen=True)
+class SkippedSteps:
+    """Steps that an attempt has left out because they were not finite.
+
+    Attributes:
+        last_step, last_at: the last of them, and when, in Unix seconds.
+        culprits: by rank; none where only the sum of all ranks' gradients was not finite.
+    """
+
+    attempt: int
+    count: int
+    last_step: int
+    last_at: float
+    culprits: list[Culprit]
+
+    @property
+    def text(self) -> str:
+        moment = datetime.fromtimestamp(self.last_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        parts = [f"the loss of rank {each.rank} in {each.loss}" for each in self.culprits if each.loss]
+        parts += [f"the gradients of rank {each.rank} in {each.gradients}" for each in self.culprits if each.gradients]
+        what = ", ".join(parts) or "only the sum of all ranks' gradients"
+        return (
+            f"attempt {self.attempt} left out {_counted(self.count, 'step')} that {'was' if self.count == 1 else 'were'} NaN or infinite "
+            f"({what}), the last at step {self.last_step}, {moment}: lower the learning rate, or look at the data of these steps"
+        )
+
+
+@dataclass(frozen=True)
+class SkippedCheckpoints:
+    """Checkpoints in a row that were due and that the store did not take.
+
+    Attributes:
+        since: when the first was skipped, ISO 8601 in UTC.
+        why: of the last.
+        epoch: of the checkpoint that the store took again; None where the attempt ended before.
+    """
+
+    attempt: int
+    count: int
+    since: str
+    why: str
+    epoch: int | None
+
+    @property
+    def text(self) -> str:
+        since = datetime.fromisoformat(self.since).strftime("%Y-%m-%d %H:%M:%S UTC")
+        until = "and none was stored before it ended" if self.epoch is None else f"until that of epoch {self.epoch} was stored"
+        return f"attempt {self.attempt} skipped {_counted(self.count, 'checkpoint')}, from {since} on, {until}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Skips:
+    """What a run has left out, by attempt; the newest at the end."""
+
+    steps: list[SkippedSteps]
+    checkpoints: list[SkippedCheckpoints]
+
+    @property
+    def texts(self) -> list[str]:
+        """A sentence for each."""
+        return [*(each.text for each in self.steps), *(each.text for each in self.checkpoints)]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "texts": self.texts}
+
+
+def skips_of(store: Store, project: str, run: str, saved: Sequence[SavedCheckpoint] | None = None) -> Skips | None:
+    """What a run has left out; None while the store cannot say, and of a run without a record. Steps whose points retention has dropped
+    are not known any more.
+
+    Args:
+        saved: its checkpoints, where they have been read already.
+    """
+    try:
+        attempts = read_run(store, project, run).attempts
+        saved = RunRecords(store, project, run).checkpoints() if saved is None else saved
+        return Skips(skipped_steps(_counts(store, project, run)), skipped_checkpoints(saved, attempts))
+    except (NotFound, StoreError):
+        return None
+
+
+Counts = Mapping[str, Mapping[int, tuple[int, int, float]]]
+"""By metric and attempt: the greatest count, and the step and the Unix time at which it was reached."""
+
+
+def _counts(store: Store, project: str, run: str) -> Counts:
+    try:
+        keys = [key for key in keys_of(store, project, run) if key == _STEPS or _NONFINITE.fullmatch(key)]
+        return read_run_curves(store, project, run, keys, partial(_read_counts, keys))
+    except NotFound:
+        return {}
+
+
+def _read_counts(keys: Sequence[str], curves: "RunCurves") -> Counts:
+    counts: defaultdict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
+    for key in keys:
+        points = curves.raw(key)
+        columns = (points.attempt.tolist(), points.value.tolist(), points.step.tolist(), points.time.tolist())
+        for attempt, value, step, time in zip(*columns, strict=True):
+            counts[key][attempt] = max(counts[key].get(attempt, (0, 0, 0.0)), (int(value), step, time / 1000))
+    return counts
+
+
+def skipped_steps(counts: Counts) -> list[SkippedSteps]:
+    """The steps that each attempt has left out."""
+    of_ranks = {key: (match[1], int(match[2])) for key in counts if (match := _NONFINITE.fullmatch(key))}
+    ranks = sorted({rank for _, rank in of_ranks.values()})
+
+    def begun(attempt: int, what: str, rank: int) -> int:
+        return counts.get(f"system/nonfinite_{what}/rank.{rank}", {}).get(attempt, (0, 0, 0.0))[0]
+
+    found = []
+    for attempt, (count, step, at) in sorted(counts.get(_STEPS, {}).items()):
+        culprits = [Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks]
+        found.append(SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients]))
+    return found
+
+
+def skipped_checkpoints(saved: Iterable[SavedCheckpoint], attempts: Iterable[RunAttempt]) -> list[SkippedCheckpoints]:
+    """The checkpoints that the store did not take, in order of time."""
+    told = [(each.attempt, each.epoch, each.missed) for each in saved if each.missed]
+    ended = [(each.number, None, missed) for each in attempts if each.checkpoints and (missed := each.checkpoints.get("missed"))]
+    # A record that was written again after its answer was lost says the same as before.
+    rows = {(attempt, missed["since"]): SkippedCheckpoints(attempt, **missed, epoch=epoch) for attempt, epoch, missed in [*ended, *told]}
+    return sorted(rows.values(), key=lambda each: (each.attempt, each.since))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
