@@ -89,7 +89,9 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """Where a training run stands.
 
     ``status`` (waiting, running, paused, finished, stopped, failed, canceling, canceled), ``waiting`` (why it does not train now),
-    ``error``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts``, ``checkpoints`` (or why they are ``unavailable``),
+    ``error`` and, in one line, its ``reason``, ``params``, ``epochs``, ``epoch``, ``seconds``, ``attempts`` (each with ``attempt``, its
+    number, ``began``, ``ended``, its ``worker``, ``nodes``, ``gpus`` and ``ranks``, its ``outcome``, ``error`` and ``reason``),
+    ``checkpoints`` (or why they are ``unavailable``), ``skips`` (steps and checkpoints that were left out, by attempt),
     ``time_spent`` (percent ``computing``, ``data_wait``, ``collectives``, ``saves``, ``gpu``; its ``straggler``; a ``warning``),
     ``restored_from``, ``sweep``, ``snapshot``, ``on_its_own`` (whether it can be canceled: a larger sweep decides about its trials).
     """
@@ -100,8 +102,11 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
         if _is_recorded(state, project, run):
             raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None
         raise
-    error = found["error"] and without_root(found["error"], state.store.root)
-    return answer({**found, "error": error, "unavailable": found["unavailable"] and store_fault(found["unavailable"])})
+    root = state.store.root
+    attempts = [_without_root(each, root, "error", "reason") for each in found["attempts"]]
+    unavailable = found["unavailable"] and store_fault(found["unavailable"])
+    skips = found["skips"] and _skips_without_root(found["skips"], root)
+    return answer({**_without_root(found, root, "error", "reason"), "attempts": attempts, "unavailable": unavailable, "skips": skips})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
@@ -152,6 +157,16 @@ def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Respons
         }
 
     return once(write)
+
+
+def _without_root(of: dict[str, Any], root: str, *texts: str) -> dict[str, Any]:
+    """The same without where the store is, in texts that may say it."""
+    return {**of, **{name: of[name] and without_root(of[name], root) for name in texts}}
+
+
+def _skips_without_root(skips: dict[str, Any], root: str) -> dict[str, Any]:
+    checkpoints = [_without_root(each, root, "why") for each in skips["checkpoints"]]
+    return {**skips, "checkpoints": checkpoints, "texts": [without_root(text, root) for text in skips["texts"]]}
 
 
 def _is_recorded(state: State, project: str, run: str) -> bool:

@@ -7,8 +7,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 import halving
+from halving import Run
 from halving.errors import StoreUnavailable
-from halving.records.run_record import RunRecords
+from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.backend import Backend
 from resources.catalog import IntentRow
 from resources.datasets.snapshots import Snapshot, take_snapshot
@@ -242,6 +243,40 @@ def test_why_a_run_never_began_is_said_without_where_the_store_is(client: TestCl
     reason = f"the store {either_backend.store.root} does not answer"
     intents.become(either_backend.catalog, asked["intent"], intents.Became(intents.FAILED, "r1", reason))
     assert looked_at(client, asked["run_id"])["error"] == "the store does not answer"
+
+
+def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_store_is(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot
+) -> None:
+    asked = started(client, snapshot)
+    scheduler, root = carried_out(either_backend, asked["intent"]), either_backend.store.root
+    hang = f"Where each rank was:\n  rank 1 (did not come):\n    reading {root}\nrank 1 did not come to save"
+    scheduler.crashed(scheduler.next_work("w"), hang, 1.0)  # type: ignore[arg-type]
+    scheduler.preempted(scheduler.next_work("w"), f"the store {root} was away", 1.0)  # type: ignore[arg-type]
+    scheduler.next_work("w")
+    with Run(either_backend.store, project="single", run_id=asked["run"], params={}, seed=None, attempt=3, system_metrics=None) as run:
+        for step in range(4):
+            run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
+        run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
+        run.flush()
+        before = looked_at(client, asked["run_id"])  # without a checkpoint
+        missed = {"count": 3, "since": "2026-03-01T10:00:00+00:00", "why": f"the store {root} does not answer"}
+        run.records.add_checkpoint(SavedCheckpoint(1, 3, f"sha256:{'0' * 64}", {}, missed=missed))
+    assert before["time_spent"]["straggler"]["rank"] == 1
+    assert (before["skips"]["steps"][0]["count"], before["skips"]["checkpoints"]) == (2, [])
+    seen = looked_at(client, asked["run_id"])
+    first, second, third = seen["attempts"]
+    assert (first["attempt"], first["outcome"], first["ranks"], first["reason"]) == (1, "retry", 1, "rank 1 did not come to save")
+    assert first["error"] == hang.replace(root, "the store")
+    assert (second["outcome"], second["error"], second["reason"]) == ("preempted", "the store was away", "the store was away")
+    assert (third["outcome"], third["error"], third["reason"]) == (None, None, None)
+    [checkpoints] = seen["skips"]["checkpoints"]
+    assert (checkpoints["count"], checkpoints["epoch"], checkpoints["why"]) == (3, 1, "the store does not answer")
+    assert [text.partition(" that")[0].partition(",")[0] for text in seen["skips"]["texts"]] == [
+        "attempt 3 left out 2 steps",
+        "attempt 3 skipped 3 checkpoints",
+    ]
+    assert root not in str(seen)
 
 
 def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(

@@ -22,6 +22,8 @@ const TONES = /** @type {Record<string, string>} */ ({
   waiting: "warn",
   held: "warn",
   unfinished: "warn",
+  preempted: "warn",
+  crashed: "bad",
   failed: "bad",
   diverged: "bad",
   rejected: "bad",

@@ -85,19 +85,56 @@ export function Environment({ provenance }) {
   <//>`;
 }
 
-/** @param {{attempts: any[]}} props */
-export function Attempts({ attempts }) {
-  return html`<${Section} title="Attempts" count=${attempts.length}>
+/** What the catalog says of how an attempt ended, in the words of a run's record. */
+const OUTCOMES = /** @type {Record<string, string>} */ ({ complete: "finished", pause: "paused", stop: "stopped", retry: "crashed", fail: "failed", requeue: "given back" });
+
+/**
+ * Every attempt, and why it ended.
+ * @param {{attempts: any[], handedOut?: any[]}} props attempts: those of the record; handedOut: those of the catalog, which knows also the ones
+ *   that came to no record, because their pods did not start; none of a script's run
+ */
+export function Attempts({ attempts, handedOut = [] }) {
+  const recorded = new Map(attempts.map((each) => [each.number, each]));
+  const tried = new Map(handedOut.map((each) => [each.attempt, each]));
+  const numbers = [...new Set([...recorded.keys(), ...tried.keys()])].sort((a, b) => a - b);
+  if (!numbers.length) return null;
+  const isTrial = tried.size > 0;
+  return html`<${Section} title="Attempts" count=${numbers.length}>
     <div class="scroll" tabindex="0" role="region" aria-label="Attempts">
-      <table>
-        <thead><tr><th scope="col" class="right">#</th><th scope="col">Ended as</th><th scope="col">Started</th><th scope="col" class="right">Duration</th><th scope="col" class="right">Epoch</th><th scope="col" class="right">Points</th><th scope="col">Lost</th></tr></thead>
-        <tbody>${attempts.map((each) => {
-          const lost = [each.dropped_points && `${counted(each.dropped_points, "point")} dropped`, each.rejected_values && `${counted(each.rejected_values, "value")} rejected`].filter(Boolean);
-          return html`<tr key=${each.number}><th scope="row" class="right">${each.number}</th><td><${Badge} status=${each.status} /></td><td><${Moment} at=${each.started} /></td><td class="right">${duration(each.seconds)}</td><td class="right">${each.epoch ?? NONE}</td><td class="right">${each.points ?? NONE}</td><td class=${lost.length ? "" : "muted"}>${lost.join(", ") || "nothing"}</td></tr>`;
-        })}</tbody>
+      <table class="attempts">
+        <thead><tr>
+          <th scope="col" class="right">#</th><th scope="col">Ended as</th><th scope="col">Started</th><th scope="col" class="right">Duration</th>${isTrial && html`<th scope="col">Ran on</th>`}
+          <th scope="col" class="right">Epoch</th><th scope="col" class="right">Points</th><th scope="col">Lost</th>
+        </tr></thead>
+        <tbody>${numbers.map((number) => html`<${Attempt} key=${number} number=${number} record=${recorded.get(number)} tried=${tried.get(number)} isTrial=${isTrial} />`)}</tbody>
       </table>
     </div>
   <//>`;
+}
+
+/** @param {{number: number, record: any, tried: any, isTrial: boolean}} props record, tried: undefined where it is not known there */
+function Attempt({ number, record, tried, isTrial }) {
+  const lost = [record?.dropped_points && `${counted(record.dropped_points, "point")} dropped`, record?.rejected_values && `${counted(record.rejected_values, "value")} rejected`].filter(Boolean);
+  const status = tried?.outcome ? (OUTCOMES[tried.outcome] ?? tried.outcome) : (record?.status ?? "waiting");
+  const seconds = record?.seconds ?? (tried?.ended && (Date.parse(tried.ended) - Date.parse(tried.began)) / 1000);
+  return html`
+    <tr class=${tried?.reason ? "has-reason" : ""}>
+      <th scope="row" class="right">${number}</th><td><${Badge} status=${status} /></td><td><${Moment} at=${record?.started ?? tried.began} /></td><td class="right">${duration(seconds)}</td>
+      ${isTrial && html`<td title=${tried?.worker ? `Worker ${tried.worker}` : undefined}>${tried ? ranOn(tried) : NONE}</td>`}
+      <td class="right">${record?.epoch ?? NONE}</td><td class="right">${record?.points ?? NONE}</td><td class=${lost.length ? "" : "muted"}>${lost.join(", ") || (record ? "nothing" : NONE)}</td>
+    </tr>
+    ${tried?.reason && html`<tr class="reason"><td colspan="8"><div><p>${tried.reason}</p>${tried.error.trim() !== tried.reason && html`<${Whole} text=${tried.error} summary=${`All that attempt ${number} said`} />`}</div></td></tr>`}
+  `;
+}
+
+/** @param {{ranks: number, nodes: number, gpus: number}} tried */
+function ranOn({ ranks, nodes, gpus }) {
+  return [counted(ranks, "rank"), counted(nodes, "node"), gpus && counted(gpus, "GPU")].filter(Boolean).join(", ");
+}
+
+/** A long text of an error, such as the stacks of all ranks, behind its title. @param {{text: string, summary: string}} props */
+export function Whole({ text, summary }) {
+  return html`<details><summary>${summary} <span class="muted">${counted(text.trim().split("\n").length, "line")}</span></summary><pre class="patch stack-text" tabindex="0">${text.trim()}</pre></details>`;
 }
 
 /** @param {{run: any}} props */

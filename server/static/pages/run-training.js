@@ -1,13 +1,14 @@
 /** Where the platform stands with a run that it trains, and what can be done to it: cancel, and go on from a checkpoint. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { Moment, Section } from "../components/bits.js";
+import { Facts, Moment, Section } from "../components/bits.js";
 import { Confirm } from "../components/dialog.js";
 import { Watched, may } from "../lib/api.js";
 import { counted, number, sentence, shortDigest } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { navigate } from "../lib/router.js";
 import { checkpoint } from "./run-files.js";
+import { Whole } from "./run-record.js";
 
 /** The platform's runs are named like digits-7f3a.0000; all others are a script's own. */
 const TRIAL = /.-[0-9a-f]+\.\d{4,}$/;
@@ -35,22 +36,37 @@ export function useTraining(project, run) {
   return watched;
 }
 
-/** Why a run does not train now, or how it ended, where its record does not say so; what keeps it from computing. @param {{training: any}} props */
+/** Why a run does not train now, or how it ended, where its record does not say so; what keeps it from computing, and what it left out. @param {{training: any}} props */
 export function Standing({ training }) {
-  const { error, time_spent: spent } = training;
+  const { status, error, reason, attempts, time_spent: spent, skips } = training;
+  const newest = attempts.findLast((/** @type {any} */ each) => each.ended);
   return html`
     <${Ended} training=${training} />
-    ${error?.includes("\n") && html`<details class="notice"><summary>The last error in full</summary><pre class="patch" tabindex="0">${error}</pre></details>`}
+    ${status !== "failed" && reason && html`<p class="notice">${`Attempt ${newest?.attempt ?? 1} ended early: ${reason}`}</p>`}
+    ${error && error.trim() !== reason && html`<div class="notice"><${Whole} text=${error} summary="All that it said" /></div>`}
     ${spent?.warning && html`<p class="notice">${sentence(spent.warning)}</p>`}
+    ${skips?.texts.map((/** @type {string} */ text) => html`<p key=${text} class="notice">${sentence(text)}</p>`)}
   `;
+}
+
+/** Percent of the time of its ranks; what was not measured is left out. @param {{spent: any}} props */
+export function TimeSpent({ spent }) {
+  const { computing, data_wait: data, collectives, saves, gpu, straggler } = spent;
+  const shares = /** @type {[string, number | null][]} */ ([["computing", computing], ["waiting for data", data], ["collectives", collectives], ["saves", saves], ["GPUs busy", gpu]]);
+  return html`<${Section} title="Where its time went">
+    <${Facts} pairs=${[
+      ...shares.map(([name, share]) => [name, share !== null && `${Math.round(share)} %`]),
+      ["straggler", straggler && `rank ${straggler.rank}, ${number(straggler.times, 2)} times as long as the others`],
+    ]} />
+  <//>`;
 }
 
 /** @param {{training: any}} props */
 function Ended({ training }) {
-  const { status, waiting, error, attempts } = training;
+  const { status, waiting, reason, attempts } = training;
   if (status === "canceling") return html`<p class="notice">Being canceled: it saves a checkpoint and ends within seconds.</p>`;
   if (status === "canceled") return html`<p class="notice">${attempts.length ? "Canceled. A new run can go on from its checkpoints." : "Canceled before it began."}</p>`;
-  if (status === "failed" && error) return html`<p class="notice">Why it failed: ${error.trim().split("\n").at(-1)}</p>`;
+  if (status === "failed" && reason) return html`<p class="notice">Why it failed: ${reason}</p>`;
   return waiting ? html`<p class="notice">Waiting: ${waiting}</p>` : null;
 }
 

@@ -8,7 +8,7 @@ import { Artifacts, Media } from "./run-files.js";
 import { Lifecycle, LifecycleNotice } from "./run-lifecycle.js";
 import { Metrics } from "./run-metrics.js";
 import { Attempts, Code, Environment, Files, Params } from "./run-record.js";
-import { Cancel, Checkpoints, Standing, useTraining } from "./run-training.js";
+import { Cancel, Checkpoints, Standing, TimeSpent, useTraining } from "./run-training.js";
 
 /** Milliseconds between looks; what is not here is over. */
 const PACE = /** @type {Record<string, number>} */ ({ running: 3000, unfinished: 10000 });
@@ -64,6 +64,7 @@ function Awaited({ training, look }) {
         ]} />
       <//>
     </div>
+    <${Attempts} attempts=${[]} handedOut=${training.attempts} />
   `;
 }
 
@@ -72,6 +73,8 @@ function Found({ run, training, look }) {
   const sweep = run.parent.sweep ?? run.index?.sweep;
   const recorded = run.files !== null; // else its store is away, and this is what the index has
   const last = run.attempts?.at(-1);
+  const isTroubled = training?.attempts.some((/** @type {any} */ each) => each.reason); // then why comes before all that went well
+  const attempts = recorded && html`<${Attempts} attempts=${run.attempts} handedOut=${training?.attempts} />`;
   return html`
     <${Crumb} project=${run.project} sweep=${sweep} />
     <div class="page-top">
@@ -96,6 +99,7 @@ function Found({ run, training, look }) {
       <div><dt>Epoch</dt><dd>${run.epoch ?? NONE}${recorded && html`<small>${counted(run.checkpoints.length, "checkpoint")}</small>`}</dd></div>
       <div><dt>Model</dt><dd>${run.index?.model ? html`<a href=${`/models/${encodeURIComponent(run.index.model)}?version=${run.index.version}`}>${run.index.version}</a><small>${run.index.model}, ${run.index.stage}</small>` : html`${NONE}<small>${run.index || !run.unavailable ? "not promoted" : "not known now"}</small>`}</dd></div>
     </dl>
+    ${isTroubled && attempts}
     <${Metrics} run=${run} look=${look} />
     <div class="columns">
       <div class="stack">
@@ -112,11 +116,12 @@ function Found({ run, training, look }) {
             ...Object.entries(run.determinism ?? {}).map(([name, value]) => /** @type {[string, any]} */ ([name, value === null ? null : shown(value)])),
           ]} />
         <//>
+        ${training?.time_spent && html`<${TimeSpent} spent=${training.time_spent} />`}
       </div>
       ${recorded && html`<div class="stack"><${Code} run=${run} id=${run.id} /><${Environment} provenance=${run.provenance} /></div>`}
     </div>
     ${recorded && html`
-      <${Attempts} attempts=${run.attempts} />
+      ${!isTroubled && attempts}
       <${Media} run=${run} id=${run.id} />
       <${Artifacts} run=${run} id=${run.id} />
       <${Checkpoints} run=${run} training=${training} />

@@ -200,7 +200,7 @@ function Final({ sweep }) {
             ${metrics.map((name) => html`<td key=${name} class="right">${number(of.get(each.key)?.[name])}</td>`)}
             <td class="right">${each.epochs ?? NONE}</td>
             <td class="right">${duration(each.seconds)}</td>
-            ${reasons && html`<td class="wrap muted">${each.error?.trim().split("\n").at(-1) ?? ""}</td>`}
+            ${reasons && html`<td class="wrap muted">${each.reason ?? ""}</td>`}
           </tr>`,
           )}
           ${metrics.length > 0 && html`<tr><td colspan="3">mean ± standard deviation</td>${metrics.map((name) => html`<td key=${name} class="right">${spread(name)}</td>`)}<td></td><td></td>${reasons && html`<td></td>`}</tr>`}

@@ -15,7 +15,7 @@ from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec import SweepSpec, parse_spec, stored_spec
 from tests.backends import SMALL
 from tests.server import plain_http
-from tests.server.browser.conftest import Served, add_checkpoint, after
+from tests.server.browser.conftest import Served, add_checkpoint, after, can_be_read
 from tests.server.launched import carried_out
 
 
@@ -128,6 +128,55 @@ def test_a_run_is_canceled_by_who_confirms_it_and_by_nobody_else(page: Page, ser
 def _cancel(page: Page) -> None:
     page.get_by_role("button", name="Cancel", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+
+
+def test_each_attempt_of_a_trial_says_why_it_ended_and_what_was_left_out_is_told(page: Page, served: Served) -> None:
+    asked = _asked_for(served)
+    scheduler = carried_out(served.backend, asked["intent"])
+    stacks = "".join(f'  rank {rank} (waited):\n      File "/a/rather/long/path/of/train.py", line {rank} in train\n' for rank in range(64))
+    hang = f"Where each rank was when the collective was given up:\n{stacks}rank 64 did not come to all_reduce within 600 s"
+    scheduler.crashed(scheduler.next_work("pod-a:1"), hang, 1.0)  # type: ignore[arg-type]
+    pending = "the pods did not start within 30 min: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 asked]"
+    scheduler.preempted(scheduler.next_work("pod-b:1"), pending, 1.0)  # type: ignore[arg-type]
+    scheduler.next_work("pod-c:1")
+    run = Run(served.backend.store, project="single", run_id=asked["run"], params={"x": 0.4}, seed=None, attempt=3, system_metrics=None)
+    try:
+        for step in range(4):
+            run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0}, step=step)
+        run.log({"system/skipped_steps": 2, "system/nonfinite_loss/rank.1": 2}, step=57)
+        run.flush()
+        page.goto(f"{served.url}/runs/{asked['run_id']}")
+        attempts = page.get_by_role("region", name="Attempts")
+        expect(attempts.get_by_role("rowheader")).to_have_text(["1", "2", "3"])
+        expect(attempts.locator(".badge")).to_have_text(["crashed", "preempted", "running"])
+        for reason in ("rank 64 did not come to all_reduce within 600 s", pending):
+            expect(attempts.get_by_text(reason, exact=True)).to_be_visible()
+        expect(attempts.get_by_text("1 rank, 1 node")).to_have_count(3)
+        whole = attempts.locator("pre")
+        expect(whole).to_be_hidden()
+        attempts.get_by_text("All that attempt 1 said").click()
+        expect(whole).to_contain_text("line 63 in train")
+        expect(page.get_by_text(f"Attempt 2 ended early: {pending}")).to_be_visible()
+        expect(page.get_by_text("attempt 3 left out 2 steps that were NaN or infinite (the loss of rank 1 in 2)")).to_be_visible()
+        expect(page.get_by_text("rank 1, 2.5 times as long as the others")).to_be_visible()
+        can_be_read(page)
+    finally:
+        run.finish()
+
+
+def test_a_trial_whose_pods_have_never_started_says_so_of_every_attempt(page: Page, served: Served, expected_errors: list[str]) -> None:
+    expected_errors.append("404")  # no process has written a record
+    asked = _asked_for(served)
+    scheduler = carried_out(served.backend, asked["intent"])
+    pending = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu [16 asked]"
+    scheduler.crashed(scheduler.next_work("pod-a:1"), f"the pods did not start: {pending}", 1.0)  # type: ignore[arg-type]
+    scheduler.note_waiting(scheduler.next_work("pod-b:1"), pending)  # type: ignore[arg-type]
+    page.goto(f"{served.url}/runs/{asked['run_id']}")
+    expect(page.get_by_text(f"Waiting: {pending}")).to_be_visible()
+    attempts = page.get_by_role("region", name="Attempts")
+    expect(attempts.get_by_text(f"the pods did not start: {pending}", exact=True)).to_be_visible()
+    expect(attempts.locator(".badge")).to_have_text(["crashed", "waiting"])
+    can_be_read(page)
 
 
 def test_a_trial_of_a_sweep_is_not_offered_to_be_canceled_alone(page: Page, served: Served, expected_errors: list[str]) -> None:
