@@ -50,5 +50,5 @@ class Misses:
 
     def _subtract(self, count: int) -> None:
         with self._lock:
-            self._count -= count
+            self._count = max(0, self._count - count)
             self._since = self._since if self._count else None
