@@ -51,7 +51,7 @@ class OutOfMemory(HalvingError, MemoryError):
     """A rank's memory is not enough for what it computes at once; the message names the rank, and what was allocated."""
 
 
-class MicroBatchTooLarge(OutOfMemory):
+class MicroBatchTooLarge(HalvingError, MemoryError):
     """A rank's memory is not enough for a micro-batch, and the next attempt at the trial begins with half of it."""
 
 

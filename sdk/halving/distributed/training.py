@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from halving.distributed import exact, out_of_memory, wrapping
+from halving.distributed.accepted import check_model, check_optimizer
 from halving.distributed.keyed_random import generators_kept, key_generators
 from halving.distributed.micro_batches import bounds, micro_batch_count, part_of, rows_of
 from halving.distributed.nonfinite import Log, NonFinite
@@ -71,10 +72,12 @@ def distribute(
         out_of_memory: ``"fail"``, or ``"halve"``: one more try with half the micro-batch.
 
     Raises:
-        InvalidInput: an argument is not accepted, or the optimizer has parameters that are not the model's.
+        InvalidInput: an argument is not accepted; the model is wrapped already, or has nothing to train, or trains in half precision; the
+            optimizer has parameters that are not the model's, or wants a closure.
     """
     chosen = Options.of(options)
-    _check_parameters(model, optimizer)
+    check_model(model)
+    check_optimizer(optimizer, model)
     if chosen.leaves is not None:
         exact.check_leaves(chosen.leaves, ranks.world_size)
         exact.check_exact(model, device)
@@ -137,10 +140,14 @@ class Training:
             Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was applied.
             OutOfMemory: memory was not enough, also with half the micro-batch if that is allowed.
             MicroBatchTooLarge: memory was not enough for one of several ranks, and the trial's next attempt begins with the half.
-            InvalidInput: the batch has no rows or differing numbers of them, or the loss is not one number.
+            InvalidInput: the batch has no rows or differing numbers of them, or the loss is no function or not one number.
         """
         import torch.distributed as dist
 
+        if not callable(loss):
+            raise InvalidInput(
+                f"a loss of type {type(loss).__name__} is not accepted: give training.step(loss, *batch) the function loss(model, *batch)"
+            )
         rows = self._rows_of_all(rows_of(batch))
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         self._optimizer.zero_grad(set_to_none=True)
@@ -250,9 +257,9 @@ class Training:
 
         with self._precision.casting():
             value = loss(self._module, *part)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+        if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad or not value.is_floating_point():
             raise InvalidInput(
-                f"a loss of {value!r} is not accepted: loss(model, *batch) must return the mean loss of the rows, a 0-d tensor"
+                f"a loss of {value!r:.200} is not accepted: loss(model, *batch) must return the mean loss of the rows, a 0-d tensor"
             )
         self._nonfinite.look_at_loss(value)
         weighted = self._precision.scaler.scale(value.float() * weight)
@@ -367,12 +374,3 @@ def _is_ddp(module: "nn.Module") -> bool:
     from torch.nn.parallel import DistributedDataParallel
 
     return isinstance(module, DistributedDataParallel)
-
-
-def _check_parameters(model: "nn.Module", optimizer: "Optimizer") -> None:
-    own = set(model.parameters())
-    if foreign := sum(each not in own for group in optimizer.param_groups for each in group["params"]):
-        raise InvalidInput(
-            f"an optimizer with {foreign} parameters that are not the model's is not accepted: their gradients would not be summed over "
-            "ranks; make them parameters of the model"
-        )

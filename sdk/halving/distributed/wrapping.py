@@ -39,9 +39,11 @@ def prepared(
     """Change the model in place as its options say; give what its forward pass is to be called on.
 
     Raises:
-        InvalidInput: it has no blocks of the given classes, or none to be checkpointed.
+        InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options.
     """
     blocks = blocks_of(model, options.blocks)
+    if isinstance(options.compile, Mapping):
+        check_compile(options.compile)
     if options.activation_checkpointing:
         if not blocks:
             raise InvalidInput(
@@ -103,6 +105,20 @@ def checkpoint_activations(model: "nn.Module", blocks: "Sequence[str]") -> None:
     for name in blocks:
         block = model.get_submodule(name)
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def check_compile(options: "Mapping[str, Any]") -> None:
+    """Check that ``torch.compile`` takes these options; nothing is compiled.
+
+    Raises:
+        InvalidInput: it does not; the message has its own.
+    """
+    from torch import nn
+
+    try:
+        nn.Identity().compile(**options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"compile = {dict(options)!r} is not accepted by torch.compile: {error}") from None
 
 
 def compile_blocks(model: "nn.Module", blocks: "Sequence[str]", options: "Mapping[str, Any]") -> None:

@@ -118,7 +118,7 @@ def train_trial(
             ended = Interrupted(f"the store was unavailable: {error}")
         else:
             newest = run.checkpoint.digest if run and run.checkpoint else None
-            if is_out_of_memory(error) and not isinstance(error, OutOfMemory):
+            if is_out_of_memory(error) and not isinstance(error, OutOfMemory | MicroBatchTooLarge):
                 error.add_note(_what_was_allocated(run))
             ended = Raised(_without_own_frames(error), is_final, newest)
         if run:

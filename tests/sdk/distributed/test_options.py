@@ -28,6 +28,9 @@ def make(model: nn.Module | None = None, **options: Any) -> Training:
         ({"skips": 1.5}, "skips = 1.5 is not accepted: give steps: 0, 1, 2, …"),
         ({"out_of_memory": "retry"}, "out_of_memory = 'retry' is not accepted: give one of 'fail', 'halve'"),
         ({"compile": "inductor"}, "compile = 'inductor' is not accepted: give True, False, or a dict of options of torch.compile"),
+        ({"compile": {"backend": "gcc"}}, "compile = {'backend': 'gcc'} is not accepted by torch.compile: Invalid backend: 'gcc'"),
+        ({"compile": {"fast": True}}, "compile = {'fast': True} is not accepted by torch.compile: .* unexpected keyword argument 'fast'"),
+        ({"compile": {"mode": "fast"}}, "compile = {'mode': 'fast'} is not accepted by torch.compile: Unrecognized mode=fast"),
         (
             {"activation_checkpointing": [Net]},
             r"activation_checkpointing = \[.*\] is not accepted: give True or False, and in blocks=… the",
@@ -60,6 +63,39 @@ def test_what_cannot_be_trained_is_refused() -> None:
         distribute(ALONE, CPU, Net(), torch.optim.SGD(other.parameters(), lr=0.1))
 
 
+def test_what_is_no_model_or_no_optimizer_is_refused() -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given: Any = "Net"
+    with pytest.raises(InvalidInput, match=r"model = 'Net' is not accepted: give run.distribute\(model, optimizer\) a torch.nn.Module"):
+        distribute(ALONE, CPU, given, optimizer)
+    for given in ([optimizer], torch.optim.lr_scheduler.ConstantLR(optimizer), model):
+        with pytest.raises(InvalidInput, match=r"optimizer = [\s\S]* is not accepted: .* a torch.optim.Optimizer"):
+            distribute(ALONE, CPU, model, given)
+    with pytest.raises(InvalidInput, match="the optimizer LBFGS is not accepted: its step computes the loss several times, by a closure"):
+        distribute(ALONE, CPU, model, torch.optim.LBFGS(model.parameters()))
+
+
+def test_a_model_that_is_wrapped_or_cannot_be_trained_is_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"a model in DataParallel is not accepted: run.distribute.. wraps it by itself"):
+        make(nn.DataParallel(Net()))
+    with pytest.raises(InvalidInput, match="the model Net with parameters on the meta device is not accepted"):
+        make(Net().to("meta"))
+    with pytest.raises(InvalidInput, match="the model Net is not accepted: none of its parameters requires gradients"):
+        make(Net().requires_grad_(False))
+    with pytest.raises(InvalidInput, match=r"the parameter 'first.weight' of torch.bfloat16 is not accepted: .* call model.float"):
+        make(Net().bfloat16())
+    frozen = Net()
+    frozen.first.requires_grad_(False).bfloat16()
+    assert make(frozen).steps == 0, "a frozen part may be of any type"
+
+
+def test_a_step_without_its_loss_is_refused() -> None:
+    given: Any = torch.ones(3, 6)
+    with pytest.raises(InvalidInput, match=r"a loss of type Tensor is not accepted: give training.step\(loss, \*batch\) the function"):
+        make().step(given, torch.ones(3))
+
+
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
@@ -73,7 +109,10 @@ def test_a_batch_must_have_rows(batch: tuple[Any, ...], said: str) -> None:
         make().step(lambda model, *given: model(given[0]).sum(), *batch)
 
 
-@pytest.mark.parametrize("of", [lambda scores: scores.mean().item(), lambda scores: scores, lambda scores: scores.mean().detach()])
+@pytest.mark.parametrize(
+    "of",
+    [lambda scores: scores.mean().item(), lambda scores: scores, lambda scores: scores.mean().detach(), lambda scores: scores.mean() * 1j],
+)
 def test_a_loss_must_be_one_number_that_has_gradients(of: Any) -> None:
     with pytest.raises(InvalidInput, match=r"is not accepted: loss\(model, \*batch\) must return the mean loss of the rows, a 0-d tensor"):
         make().step(lambda model, x: of(model(x)), torch.ones(3, 6))

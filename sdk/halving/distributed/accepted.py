@@ -1,0 +1,65 @@
+"""Which models and optimizers can be trained on many ranks; what cannot is refused before anything is changed."""
+
+import inspect
+import sys
+from typing import TYPE_CHECKING
+
+from halving.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
+
+
+def check_model(model: "nn.Module") -> None:
+    """Check that a model is one that nothing has wrapped yet, with parameters that can be trained.
+
+    Raises:
+        InvalidInput: it is not.
+    """
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # which takes long to import; what it has wrapped has imported it
+    wrappers = (DataParallel, DistributedDataParallel, *((fsdp.FSDPModule,) if fsdp else ()))
+    kind = type(model).__name__
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"model = {model!r:.80} is not accepted: give run.distribute(model, optimizer) a torch.nn.Module")
+    if isinstance(model, wrappers):
+        raise InvalidInput(f"a model in {kind} is not accepted: run.distribute() wraps it by itself; give one that nothing has wrapped")
+    if any(each.is_meta for each in model.parameters()):
+        raise InvalidInput(f"the model {kind} with parameters on the meta device is not accepted: they have no values; make it on the CPU")
+    trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+    if not trained:
+        raise InvalidInput(f"the model {kind} is not accepted: none of its parameters requires gradients, so there is nothing to train")
+    for name, each in trained:
+        if each.dtype in (torch.float16, torch.bfloat16):
+            raise InvalidInput(
+                f"the parameter {name!r} of {each.dtype} is not accepted: parameters and the optimizer's state are fp32, and precision "
+                "says what is computed in; call model.float() before the optimizer is made"
+            )
+
+
+def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
+    """Check that an optimizer makes a step by itself, and of this model's parameters alone.
+
+    Raises:
+        InvalidInput: it does not.
+    """
+    from torch.optim import Optimizer
+
+    if not isinstance(optimizer, Optimizer):
+        raise InvalidInput(f"optimizer = {optimizer!r:.80} is not accepted: give run.distribute(model, optimizer) a torch.optim.Optimizer")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InvalidInput(
+            f"the optimizer {type(optimizer).__name__} is not accepted: its step computes the loss several times, by a closure, and "
+            "training.step() computes it once; give one whose step() needs none"
+        )
+    own = set(model.parameters())
+    if foreign := sum(each not in own for group in optimizer.param_groups for each in group["params"]):
+        raise InvalidInput(
+            f"an optimizer with {foreign} parameters that are not the model's is not accepted: their gradients would not be summed over "
+            "ranks; make them parameters of the model"
+        )
