@@ -60,6 +60,27 @@ def train_on_all_ranks(run: Run) -> None:
         run.save(model=model, optimizer=optimizer, training=training)
 
 
+def train_until_rank_1_has_nan(run: Run) -> None:
+    """From the second epoch on the loss of rank 1 is NaN."""
+    import torch
+
+    from tests.sdk.distributed.trainings import Net, batch, loss
+
+    def spoilt(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return loss(model, x, y) * float("nan")
+
+    torch.manual_seed(run.seed or 0)
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    training = run.distribute(model, optimizer, skips=0)
+    run.restore(model=model, optimizer=optimizer, training=training)
+    for epoch in run.epochs():
+        of_rank = spoilt if epoch > 1 and run.rank == 1 else loss
+        training.step(of_rank, *batch(epoch, run))
+        run.report(score=float(epoch))
+        run.save(model=model, optimizer=optimizer, training=training)
+
+
 def train_with_memory_for_four_rows(run: Run) -> None:
     _train_with_memory_for(4, run, out_of_memory="halve")
 

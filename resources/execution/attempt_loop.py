@@ -39,7 +39,8 @@ class AttemptLoop:
         self._scheduler, self._assignment, self._process, self._on_change = scheduler, assignment, process, on_change
         self._heartbeat = Heartbeat(scheduler, assignment, self._withdraw)
         self._stream = StreamWatch(store, scheduler.spec, assignment)
-        self._notes = MemoryNotes(RunRecords(store, scheduler.spec.project, assignment.key), assignment.attempt)
+        self._records = RunRecords(store, scheduler.spec.project, assignment.key)
+        self._notes = MemoryNotes(self._records, assignment.attempt)
         self._withdrawn = False  # the trial is to save a checkpoint and be given back
         self._patient = False  # it may take as long for that as it needs
         self._asked_to_end = False
@@ -160,7 +161,7 @@ class AttemptLoop:
             case ReturnedEarly():
                 return scheduler.returned(given, message, seconds)
             case Raised(error, final=True, checkpoint=checkpoint):
-                return scheduler.failed(given, error, seconds, checkpoint)
+                return scheduler.failed(given, error, seconds, self._last_checkpoint(checkpoint))
             case Raised(error) if self._is_to_be_halved():
                 return scheduler.halved(given, error, seconds)
             case Raised(error):
@@ -170,6 +171,15 @@ class AttemptLoop:
         termination = self._process.termination()
         decide = scheduler.crashed if termination.own_fault else scheduler.preempted
         return decide(given, termination.reason, seconds)
+
+    def _last_checkpoint(self, told: str | None) -> str | None:
+        """The trial's last checkpoint, by its record: one that was being written when the training ended came after what was told."""
+        try:
+            last = self._records.latest_checkpoint()
+        except StoreError as error:
+            _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
+            return told
+        return last.digest if last is not None else told
 
     def _is_to_be_halved(self) -> bool:
         """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with half the micro-batch."""

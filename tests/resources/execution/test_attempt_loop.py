@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from sqlalchemy import select
 
 from halving import Store
+from halving.checkpoints.restoring import saved_state
 from halving.distributed.ranks import ALONE
 from halving.distributed.training import distribute
 from halving.query import api as query
@@ -170,6 +172,23 @@ def test_a_trial_that_runs_out_of_memory_has_failed_where_no_half_is_allowed(sho
     ran = short_of_memory("train_as_it_is_or_not_at_all", 2)
     assert [outcome for outcome, _ in ended(ran)] == ["fail"]
     assert "rank 1 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(ended(ran)[0][1])
+
+
+@pytest.mark.slow
+def test_a_trial_with_nan_on_one_rank_ends_as_diverged_and_keeps_its_last_good_checkpoint(backend: Backend, small_spec: Spec) -> None:
+    given: dict[str, Any] = {"trainable": "tests.search_trainables:train_until_rank_1_has_nan", "max_trials": 1, "max_retries": 2}
+    ran = Ran(backend, small_spec(**given, strategy={"random": {"budget": 5}}, resources={"processes": 2})).work()
+    (row,) = ran.rows()
+    assert (row.status, row.attempt, row.failures) == ("failed", 1, 0), "it would diverge again"
+    assert "Diverged: the loss of rank 1 was NaN or infinite at step 2: 1 in a row" in str(ended(ran)[0][1])
+    good = ran.records(0).latest_checkpoint()
+    assert good is not None, "it was being written when the training ended"
+    assert (good.epoch, good.digest) == (1, row.checkpoint)
+    state = saved_state(backend.store, good.digest)
+    assert state["training"]["steps"] == 1
+    model = Net()
+    model.load_state_dict(state["model"])
+    assert all(bool(each.isfinite().all()) for each in model.parameters())
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 
 
 def train(run: Run) -> None:
-    """Three epochs of two steps; rank 1 has its trouble in the second, "raise" in the first attempt alone."""
+    """Three epochs of two steps; rank 1 has its trouble in the second, some only in the first attempt."""
     model = Net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     training = run.distribute(model, optimizer, shard=run.params["shards"][run.attempt - 1], **run.params["options"])
@@ -28,7 +28,7 @@ def train(run: Run) -> None:
     notes = Path(run.store.root, f"steps.{run.rank}")
     for epoch in run.epochs():
         trouble = _TROUBLES[run.params["trouble"]] if run.rank == 1 and epoch >= 2 else loss
-        if run.params["trouble"] == "raise" and run.attempt > 1:
+        if run.params["trouble"] in ("raise", "nan at first") and run.attempt > 1:
             trouble = loss
         for step in range(2 * epoch, 2 * epoch + 2):
             value = training.step(trouble, *batch(step, run)).item()
@@ -49,13 +49,18 @@ def _too_large(rows: int) -> Any:
     return limited
 
 
+def _nan(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    return loss(model, x, y) * float("nan")
+
+
 _TROUBLES = {
     "none": loss,
     "evaluate": loss,
     "more than 4 rows": _too_large(4),
     "more than 2 rows": _too_large(2),
     "raise": lambda model, x, y: 1 / 0,
-    "nan": lambda model, x, y: loss(model, x, y) * float("nan"),
+    "nan": _nan,
+    "nan at first": _nan,
 }
 
 
@@ -113,6 +118,20 @@ def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_bef
     counted = {key: list(zip(points.step.tolist(), points.value.tolist(), strict=True)) for key, points in curves.items()}
     both = [(3, 1.0), (4, 2.0)]
     assert counted == {"system/skipped_steps": both, "system/nonfinite_loss/rank.1": both}, "which rank began it, and in which steps"
+
+
+def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes_on_from_it(store: Store, tmp_path: Path) -> None:
+    raised = gang(store, 1, "nan at first", skips=1)
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert gang(store, 2, "nan at first", skips=1) == Stopped()
+    other = Store(str(tmp_path / "whole"))
+    assert gang(other, 1, "none") == Stopped()
+    finite, whole = (
+        [line.split()[1:] for line in Path(each.root, "steps.0").read_text().splitlines() if not line.endswith(" nan")]
+        for each in (store, other)
+    )
+    assert finite == whole, "bit for bit"
 
 
 @pytest.mark.parametrize("shards", [("fsdp", "ddp"), ("ddp", "fsdp")])
