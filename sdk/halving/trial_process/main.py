@@ -31,6 +31,7 @@ from halving.trial.import_string import import_function
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial.objectives import Tallies
 
+_PLACE_IN_CALLBACK = "\n\nAt:\n"  # pybind11's
 _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
 
@@ -184,6 +185,13 @@ def _leave(run: Run | None) -> NoReturn:
 
 
 def _without_own_frames(error: BaseException) -> str:
-    """The traceback, beginning with the trainable's first frame."""
+    """The traceback, beginning with the trainable's first frame.
+
+    Its last line says what happened. PyTorch's errors of a callback in C++, such as DDP's when another rank is gone, have where the
+    callback was behind it; that is left out.
+    """
     trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
-    return "".join(traceback.format_exception(type(error), error, trace)).strip()
+    text = "".join(traceback.format_exception(type(error), error, trace)).strip()
+    said = str(error)
+    what, at, _ = said.partition(_PLACE_IN_CALLBACK)
+    return text.replace(said.strip(), what.strip()) if at else text

@@ -140,6 +140,10 @@ def evaluate_more_than_fits_a_gpu(run: Run) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
+def lose_another_rank(run: Run) -> None:
+    raise RuntimeError("Got the following error: Connection closed by peer\n\nAt:\n  /torch/default_hooks.py(31): <lambda>\n")
+
+
 def return_at_once(run: Run) -> None:
     pass
 
@@ -242,6 +246,13 @@ def test_an_exception_is_reported_with_the_users_line_and_the_last_good_checkpoi
     assert raised.error.endswith("ValueError: a shape that nobody expected")
     assert "run_trial" not in raised.error
     assert status(store) == "failed"
+
+
+def test_the_last_line_of_an_error_of_a_callback_says_what_happened_and_not_where(store: Store) -> None:
+    (raised,) = execute(store, "lose_another_rank", 2)
+    assert isinstance(raised, Raised)
+    assert "in lose_another_rank" in raised.error
+    assert raised.error.endswith("\nRuntimeError: Got the following error: Connection closed by peer")
 
 
 @pytest.mark.parametrize(

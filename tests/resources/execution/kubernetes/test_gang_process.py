@@ -60,6 +60,29 @@ def train_slowly(run, held=lambda run, epoch: run.attempt == 1 and epoch == 2):
         run.save(seen=seen, steps=steps)
 
 
+def train_with_little_memory(run, out_of_memory="halve"):
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = run.distribute(model, optimizer, out_of_memory=out_of_memory)
+    state = run.restore(model=model, optimizer=optimizer, training=training, seen=[])
+    seen = list(state["seen"])
+
+    def loss(model, x):
+        if len(x) > 4 and run.rank == 3 and epoch > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return model(x).square().mean()
+
+    for epoch in run.epochs():
+        training.step(loss, torch.ones(8, 4))
+        seen.append([epoch, training.micro_batch])
+        run.report(score=0.5)
+        run.save(model=model, optimizer=optimizer, training=training, seen=seen)
+
+
+def train_as_it_is(run):
+    train_with_little_memory(run, "fail")
+
+
 def train_held(run):
     train_slowly(run, lambda run, epoch: epoch == run.attempt + 1 and run.attempt < 3)
 
@@ -249,3 +272,24 @@ def test_a_hang_ends_a_gang_at_once_and_the_stack_of_a_rank_that_did_not_come_is
     stopped, *_ = str(error).partition("(waited):")
     assert f"rank {last} (did not come):\n    its process was stopped by a signal (SIGSTOP), here:\n" in stopped
     assert "in_image.py" in stopped
+
+
+def test_a_gang_of_pods_of_which_one_runs_out_of_memory_goes_on_once_with_half_the_micro_batch(run: Callable[..., RanAsGang]) -> None:
+    ran = run(trainable="in_image:train_with_little_memory", max_preemptions=0)
+    ran.work()
+    row = ran.rows()[0]
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), row.error
+    assert [outcome for outcome, _ in ran.attempts()] == ["halved", "complete"]
+    error = str(ran.attempts()[0][1])
+    assert "node 1 of the gang (ranks 2 to 3): rank 3: Traceback" in error
+    assert "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in error.splitlines()[-1]
+    assert ran.state()["seen"] == [[1, 8], [2, 4], [3, 4]]
+
+
+def test_a_gang_of_pods_of_which_one_runs_out_of_memory_has_failed_for_good_where_no_half_is_allowed(run: Callable[..., RanAsGang]) -> None:
+    ran = run(trainable="in_image:train_as_it_is", max_retries=2)
+    ran.work()
+    ((outcome, error),) = ran.attempts()
+    assert outcome == "fail"
+    assert str(error).startswith("node 1 of the gang (ranks 2 to 3): rank 3: Traceback")
+    assert "rank 3 ran out of memory in step 2, with 1 micro-batches of 8 rows: the process had taken" in str(error).splitlines()[-1]
