@@ -159,7 +159,7 @@ def test_out_of_memory_for_good_names_the_gpu_what_was_allocated_and_what_to_do(
         _, step = hungry(run, rows_that_fit=12)
         with pytest.raises(OutOfMemory, match=r"GiB of NVIDIA .* PyTorch had allocated .*Give a smaller micro_batch") as raised:
             step()
-    assert any("Allocated memory" in note for note in raised.value.__notes__)
+    assert any("Allocated memory" in note for note in raised.value.__cause__.__notes__)
 
 
 def test_steps_that_are_not_finite_are_left_out_and_too_many_end_the_training(store: Store) -> None:
