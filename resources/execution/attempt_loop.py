@@ -184,7 +184,7 @@ class AttemptLoop:
     def _is_to_be_halved(self) -> bool:
         """Whether a rank ran out of memory, for the first time, where its trainable allows one more try with half the micro-batch."""
         try:
-            return self._notes.ask_for_retry()
+            return self._notes.is_retry_due()
         except StoreError as error:
             _log.warning("could not look whether %s ran out of memory, so it counts as crashed: %s", self._assignment.key, error)
             return False

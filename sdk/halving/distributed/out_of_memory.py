@@ -43,7 +43,7 @@ class MemoryNotes:
         with contextlib.suppress(AlreadyExists, StoreError):  # without it the attempt is a crash; the next one leaves another
             self._store.create(f"{self._folder}/{self._name}", to_json(note))
 
-    def ask_for_retry(self) -> bool:
+    def is_retry_due(self) -> bool:
         """Whether this attempt has left a note and none before it has: then the trial is tried once more."""
         return self._store.names(self._folder) == [self._name]
 

@@ -103,7 +103,7 @@ def test_a_rank_that_runs_out_of_memory_outside_of_a_step_ends_the_trial_and_is_
     assert raised.final
     assert raised.error.startswith("rank 1: Traceback")
     assert "rank 1 ran out of memory: the process had taken" in raised.error.splitlines()[-1]
-    assert not MemoryNotes(RunRecords(store, "p", "s.0001"), 1).ask_for_retry(), "half a micro-batch would not help"
+    assert not MemoryNotes(RunRecords(store, "p", "s.0001"), 1).is_retry_due(), "half a micro-batch would not help"
 
 
 def test_a_nan_of_one_rank_ends_the_trial_as_diverged_with_the_checkpoint_of_before(store: Store) -> None:

@@ -31,11 +31,11 @@ def test_an_error_says_that_memory_was_not_enough(error: Exception, expected: bo
 def test_the_first_attempt_that_leaves_a_note_asks_for_another_and_no_later_one_does(tmp_path: Path) -> None:
     records = RunRecords(Store(str(tmp_path)), "p", "s.0001")
     crashed, first, second = (MemoryNotes(records, attempt) for attempt in (1, 2, 3))
-    assert not crashed.ask_for_retry()
+    assert not crashed.is_retry_due()
     assert first.too_large() is None
     for rank in (3, 1):
         first.leave(rank, 8, "80 GiB")  # of two ranks the first one's counts
-    assert first.ask_for_retry()
+    assert first.is_retry_due()
     assert second.too_large() == 8
     second.leave(3, 4, "80 GiB")
-    assert not second.ask_for_retry()
+    assert not second.is_retry_due()
