@@ -107,11 +107,23 @@ class Reach:
         if self._store.folder is not None:
             return True
         if self._asking is None or not self._asking.is_alive():
-            self._answered.clear()
-            self._asking = threading.Thread(target=self._ask, name="halving-store-watch", daemon=True)
-            self._asking.start()
+            self.begin_to_ask()
             return self._answered.wait(_ANSWER_SECONDS)
         return self._answered.is_set()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the store has answered since :meth:`begin_to_ask`."""
+        return self._store.folder is not None or self._answered.is_set()
+
+    def begin_to_ask(self) -> None:
+        """Have a thread ask until the store answers."""
+        self._answered.clear()
+        self._asking = threading.Thread(target=self._ask, name="halving-store-watch", daemon=True)
+        try:
+            self._asking.start()
+        except RuntimeError:  # the interpreter is ending, and starts no threads any more: whoever wants to know has to try
+            self._answered.set()
 
     def close(self) -> None:
         """Stop asking: the run is over."""

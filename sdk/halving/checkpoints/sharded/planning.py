@@ -70,6 +70,7 @@ class StagingPlanner(DefaultSavePlanner):
         for device in devices:
             self._copied.append(torch.cuda.current_stream(device).record_event())
         self.state_dict = {}  # nothing of the training's is held
+        self.taken.tensors = {}
         return buffer
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -15,8 +16,9 @@ from halving.checkpoints.rng_state import rng_states
 from halving.checkpoints.serialization import as_json, check_names
 from halving.checkpoints.sharded.manifest import Place
 from halving.distributed.ranks import Ranks
-from halving.errors import HalvingError
-from halving.store.retry import retry_while_unavailable
+from halving.errors import HalvingError, StoreUnavailable
+from halving.store.backoff import backoff
+from halving.store.retry import Reach, warn
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _DESCRIPTION = "halving:saves"  # by it, what watches the collectives of a training knows those of saves
 _CALL = "run.save()"
 _SLICE = 8 << 20  # bytes, that are touched at a time
+_LOOK_SECONDS = 0.05  # between two looks whether the store is back
 _LONGEST = timedelta(days=1)  # from the first rank that has written its part to the last
 
 
@@ -47,6 +50,7 @@ class Staging:
         self._buffer: torch.Tensor | None = None
         self._planned: tuple[str, SavePlan, Metadata] | None = None
         self._number = 0
+        self._newest: Save | None = None  # the copy is its own until the next one begins
         self._preparing: Thread | None = None
 
     def expect(self, model: "torch.nn.Module", optimizer: "torch.optim.Optimizer") -> None:
@@ -89,29 +93,35 @@ class Staging:
         if self._preparing is not None:
             self._preparing.join()
             self._preparing = None
-        planner = agreed(self._ranks, _CALL, lambda: self._planner(state))
-        plan, metadata = agreed(self._ranks, _CALL, lambda: self._plan(planner))
+        if self._newest is not None:
+            self._newest.release()
+            self._newest = None
+        planner, local = agreed(self._ranks, _CALL, lambda: self._planner(state))
+        plan, metadata = agreed(self._ranks, _CALL, lambda: self._plan(planner, local))
         self._buffer = agreed(self._ranks, _CALL, lambda: planner.stage(plan, self._buffer))
         self._number += 1
         writer = StoreWriter(self._store, planner.taken, self._ranks.world_size)
-        return Save(self._store, self._ranks, self._group, self._number, (planner, plan, metadata, writer), _rng_as_json(), give_up_at)
+        planned = planner, plan, metadata, writer
+        self._newest = Save(self._store, self._ranks, self._group, self._number, planned, _rng_as_json(), give_up_at)
+        return self._newest
 
-    def _planner(self, state: Mapping[str, Any]) -> "StagingPlanner":
+    def _planner(self, state: Mapping[str, Any]) -> "tuple[StagingPlanner, list[Any]]":
+        """The planner of this rank, and what the rank has, as JSON."""
         import torch.distributed as dist
 
-        from halving.checkpoints.sharded.planning import StagingPlanner
+        from halving.checkpoints.sharded.planning import StagingPlanner, plan_as_json
         from halving.checkpoints.sharded.tree import take_apart
 
         if self._group is None and self._ranks.world_size > 1:
             self._group = dist.new_group(backend="gloo", timeout=_LONGEST, group_desc=_DESCRIPTION)
         check_names(state)
-        return StagingPlanner(take_apart(state))
+        planner = StagingPlanner(take_apart(state))
+        return planner, plan_as_json(planner.create_local_plan())
 
-    def _plan(self, planner: "StagingPlanner") -> "tuple[SavePlan, Metadata]":
+    def _plan(self, planner: "StagingPlanner", local: list[Any]) -> "tuple[SavePlan, Metadata]":
         """What this rank writes, and what all do. The ranks send each other what they have only where that has changed."""
-        from halving.checkpoints.sharded.planning import plan_as_json, shared_plan
+        from halving.checkpoints.sharded.planning import shared_plan
 
-        local = plan_as_json(planner.create_local_plan())
         own = sha256(json.dumps([local, sorted(planner.taken.roles.items())]).encode()).hexdigest()
         known = self._planned is not None and self._planned[0] == own
         if not all(self._ranks.gather(_CALL, known)):
@@ -129,6 +139,8 @@ class Save:
         digest: of the checkpoint, on rank 0, once it is complete.
         error: on rank 0, why it is not there.
         seconds: that it took.
+        waits: whether this rank's thread waits for a store that is unavailable.
+        is_recalled: whether nobody needs it any more.
     """
 
     def __init__(
@@ -141,23 +153,46 @@ class Save:
         rng: bytes,
         give_up_at: Callable[[], float],
     ) -> None:
-        self._store, self._ranks, self._group, self._rng, self._give_up_at = store, ranks, group, rng, give_up_at
+        self._store, self._ranks, self._group, self._rng = store, ranks, group, rng
         self._planner, self._plan, self._metadata, self._writer = planned
         self.name = f"save {number}"
         self.digest: str | None = None
         self.error: HalvingError | None = None
         self.seconds = 0.0
-        self._thread = start_thread("halving-checkpoint", self._work)
+        self._start(give_up_at)
 
     @property
     def ended(self) -> bool:
         """Whether this rank's thread is done: on rank 0 with the checkpoint, on another with its part."""
         return self._thread is None or not self._thread.is_alive()
 
-    def join(self, seconds: float | None = None) -> None:
-        """Wait until it has ended, for so long at most."""
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until it has ended, for so long at most; whether it has."""
         if self._thread is not None:
             self._thread.join(seconds)
+        return self.ended
+
+    def recall(self) -> None:
+        """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the store is not waited for."""
+        self.is_recalled = self._writer.is_recalled = True
+
+    def begin_again(self, give_up_at: Callable[[], float]) -> None:
+        """Write the same copy once more, on all ranks, where it could not be written. It must have ended, and be the newest.
+
+        Args:
+            give_up_at: as for :meth:`Staging.begin`.
+        """
+        self._start(give_up_at)
+
+    def release(self) -> None:
+        """Its copy is about to be written over. It must have ended."""
+        del self._planner, self._plan, self._metadata, self._writer
+
+    def _start(self, give_up_at: Callable[[], float]) -> None:
+        self._give_up_at = give_up_at
+        self.error = None
+        self.waits = self.is_recalled = self._writer.is_recalled = False
+        self._thread = start_thread("halving-checkpoint", self._work)
 
     def _work(self) -> None:
         began = time.monotonic()
@@ -169,7 +204,6 @@ class Save:
             self.error = error if isinstance(error, HalvingError) else error_of(as_failure(error))
         finally:
             self.seconds = time.monotonic() - began
-            del self._planner, self._plan, self._metadata, self._writer  # the copy may be written over now
 
     def _own_part(self) -> dict[str, Any]:
         """Write it, and say what lies where, or why it does not."""
@@ -198,7 +232,43 @@ class Save:
         self.digest = self._writer.digest
 
     def _retried(self, action: Callable[[], Any]) -> Any:
-        return retry_while_unavailable(self._store, "a checkpoint", action, self._give_up_at)
+        """``action()``, tried again while the store is unavailable, until it is time to give up.
+
+        As :func:`halving.store.retry.retry_while_unavailable`; but another thread asks whether the store is back, so that a recall is
+        heard at once, and not when a call to a store that does not answer has come to its end.
+        """
+        pauses, reach = backoff(), Reach(self._store)
+        try:
+            while True:
+                try:
+                    return action()
+                except StoreUnavailable as error:
+                    if (left := self._seconds_left()) <= 0:
+                        raise
+                    if not self.waits:
+                        self.waits = True
+                        limit = f", up to {left:.0f} s" if math.isfinite(left) else ""
+                        warn(f"a checkpoint waits for the store {self._store.root}{limit}: {error}")
+                    if not self._is_back(reach, error.retry_after + next(pauses)):
+                        raise
+        finally:
+            reach.close()
+            self.waits = False
+
+    def _is_back(self, reach: Reach, pause: float) -> bool:
+        """Wait until the store answers, and for a pause; False: it is time to give up."""
+        again = time.monotonic() + pause
+        reach.begin_to_ask()
+        while time.monotonic() < again or not reach.has_answered:
+            left = self._seconds_left()
+            if left <= 0:
+                return False
+            time.sleep(min(_LOOK_SECONDS, left))
+        return True
+
+    def _seconds_left(self) -> float:
+        """For which an unavailable store is waited for."""
+        return 0.0 if self.is_recalled else self._give_up_at() - time.monotonic()
 
 
 def start_thread(name: str, target: Callable[[], None]) -> Thread | None:

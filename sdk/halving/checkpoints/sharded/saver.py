@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-_ORDER = "write a checkpoint"
+_BEGIN, _AGAIN = "write a checkpoint", "write the same copy once more"
+_RECALL, _ASK = "give up the checkpoint", "say whether the store is waited for"
+_CALL = "run.save()"
+_LOOK_SECONDS = 0.2  # between two looks at a save that is waited for
 
 
 class Part:
@@ -44,16 +47,22 @@ class Part:
         self._staging = Staging(store, ranks)
         self._flight: Save | None = None
         self.given: dict[str, Any] = {}
-        self.orders: Mapping[str, Callable[[Any], None]] = {_ORDER: self._begin}
+        self._ranks = ranks
+        self.orders: Mapping[str, Callable[[Any], None]] = {
+            _BEGIN: self._begin,
+            _AGAIN: self._begin_again,
+            _RECALL: self._recall,
+            _ASK: self._say_whether_it_waits,
+        }
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
         """These will be saved: see :meth:`halving.checkpoints.sharded.save.Staging.expect`."""
         self._staging.expect(model, optimizer)
 
     def drain(self, seconds: float) -> None:
-        """Wait until this rank's part is written, for so long at most."""
-        if self._flight is not None:
-            self._flight.join(seconds)
+        """Wait until this rank's part is written, for so long at most; then it is given up."""
+        if self._flight is not None and not self._flight.join(seconds):
+            self._flight.recall()
 
     def _begin(self, patience: float) -> None:
         """Write this rank's part.
@@ -61,11 +70,22 @@ class Part:
         Args:
             patience: seconds for which an unavailable store is waited for.
         """
-        until = monotonic() + patience if patience else 0.0
         if self._flight is not None:
             self._flight.join()
         with contextlib.suppress(Exception):  # rank 0 raises it, and this rank with it
-            self._flight = self._staging.begin(self.given, lambda: until)
+            self._flight = self._staging.begin(self.given, _until(patience))
+
+    def _begin_again(self, patience: float) -> None:
+        assert self._flight is not None
+        self._flight.join()
+        self._flight.begin_again(_until(patience))
+
+    def _recall(self, _: Any) -> None:
+        assert self._flight is not None
+        self._flight.recall()
+
+    def _say_whether_it_waits(self, _: Any) -> None:
+        self._ranks.gather(_CALL, self._flight is not None and self._flight.waits)
 
 
 class AsyncSaver:
@@ -86,6 +106,8 @@ class AsyncSaver:
         self._flight: Save | None = None  # the newest save, as long as it may not have ended
         self._publishing: Thread | None = None  # waits for it, and makes it count
         self._uncounted: Save | None = None  # this epoch's, which does not count yet
+        self._counted: Save | None = None  # the newest that counts, or will when it is written
+        self._best: Save | None = None  # the newest of a best epoch
         self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
         self._digests: dict[str, str] = {}  # of what counts, by the names of saves
 
@@ -120,6 +142,8 @@ class AsyncSaver:
     def close(self) -> None:
         """The run is over."""
         self._reach.close()
+        if self._flight is not None and not self._flight.ended:
+            self._flight.recall()
 
     def forget(self) -> None:
         """Drop the epoch's checkpoint: the next epoch begins, or this one does not count."""
@@ -133,19 +157,22 @@ class AsyncSaver:
             InvalidInput: a value can't be saved.
             StoreError: the store refuses, or remains unavailable.
         """
-        self._begin(state, patient=True)
+        ends = monotonic() + RETRY_SECONDS
+        self._drop_uncounted()
+        self._clear_the_way(ends)
+        self._begin(state, self._patience(ends))
         self._skipped = None
-        return self._landed()
+        return self._landed(ends)
 
     def write_if_available(self, state: dict[str, Any], *, due: bool = True, best: bool = False) -> None:
         """Begin to write a checkpoint, if it is due, the store is available, and none is being written, or if this epoch is the best;
         otherwise keep what was given. The best epoch's waits for the one that is being written, and for the store beside training.
         """
+        self._drop_uncounted()  # what an earlier save of this epoch wrote is outdated
         if self._may_begin(due=due, best=best):
-            self._begin(state, patient=best)
-            self._skipped = None
+            self._begin_beside(state, best=best)
             return
-        self._uncounted, self._skipped = None, state  # what an earlier save of this epoch wrote is outdated
+        self._skipped = state
         self.interval.skipped += 1
 
     def settle(self, *, needed: bool, best: bool) -> str | None:
@@ -155,11 +182,12 @@ class AsyncSaver:
             self.write(self._skipped)
             self.interval.skipped -= 1
         elif self._skipped is not None and self._may_begin(due=self.interval.overdue, best=best):
-            self._begin(self._skipped, patient=best)
-            self._skipped = None
+            self._begin_beside(self._skipped, best=best)
             self.interval.skipped -= 1
         elif self._uncounted is not None and needed:
-            self._landed()
+            self._landed(monotonic() + RETRY_SECONDS)
+        elif self._uncounted is not None and best:
+            self._best = self._uncounted
         return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
 
     def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
@@ -173,9 +201,11 @@ class AsyncSaver:
         save = self._uncounted
         if save is None:
             return
+        self._counted = save
         saved = SavedCheckpoint(epoch, attempt, save.name, dict(reported), tallies, sharded=True)
         if not needed:
-            self._publishing = start_thread("halving-checkpoint-record", partial(self._count_later, save, saved))
+            count = partial(self._count_later, save, saved, self._publishing)
+            self._publishing = start_thread("halving-checkpoint-record", count)
             return
         complete, now = self._completed(save, saved), monotonic()
         points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
@@ -183,53 +213,147 @@ class AsyncSaver:
             what = f"a checkpoint's record of {self._records.run}"
             retry_while_unavailable(self._store, what, partial(self._publish, complete, points_by), self._give_up_at)
 
-    def _begin(self, state: dict[str, Any], *, patient: bool) -> None:
-        self.land()
+    def land(self) -> None:
+        """Wait for what is being written, and for its record; take account of it."""
+        self._land_flight()
+        if self._publishing is not None:
+            self._publishing.join()
+            self._publishing = None
+
+    def _begin_beside(self, state: dict[str, Any], *, best: bool) -> None:
+        self._begin(state, math.inf if best else 0.0)
+        self._skipped = None
+        if best:
+            self._best = self._uncounted
+
+    def _begin(self, state: dict[str, Any], patience: float) -> None:
+        """Copy the state on all ranks, and begin to write it; none may be in flight."""
+        self._uncounted = None
         with self.interval.writing():
-            patience = max(0.0, min(RETRY_SECONDS, self._give_up_at() - monotonic())) if patient else 0.0
-            self._ranks.order(_ORDER, patience)
-            self._uncounted = self._flight = self._staging.begin(state, self._give_up_at if patient else _at_once)
+            self._ranks.order(_BEGIN, patience)
+            self._uncounted = self._flight = self._staging.begin(state, self._until(patience))
         self.misses.made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
-        flying = (self._flight is not None and not self._flight.ended) or (self._publishing is not None and self._publishing.is_alive())
-        # The best epoch's waits for one that is being written, but not for a store that is away.
-        if not (due or best) or (flying and not (best and self._reach.is_there())):
+        if not (due or best):
+            return False
+        if best:
+            self._make_way_for_the_best()
+            return True
+        is_flying = self._flight is not None and not self._flight.ended
+        if is_flying or (self._publishing is not None and self._publishing.is_alive()):
             return False
         self.land()
-        if best or self._reach.is_there():
+        if self._reach.is_there():
             return True
         error = StoreUnavailable(f"the store {self._store.root} does not answer")
         self.misses.add(str(error))
         self._skip(error)
         return False
 
-    def land(self) -> None:
-        """Wait for what is being written, and for its record; take account of it."""
-        if self._publishing is not None:
-            self._publishing.join()
-            self._publishing = None
-        if self._flight is not None:
-            self._flight.join()
-            self.interval.written_beside(self._flight.seconds)
-            if self._flight.error is not None:
-                self.interval.lost()
-                self.misses.add_begun(str(self._flight.error))
-                self._skip(self._flight.error)
-            self._flight = None
+    def _make_way_for_the_best(self) -> None:
+        """Wait for the one that is being written. Where it waits for the store it is given up: training does not wait for that, and what it
+        holds is the best epoch's no more. So it is where a SIGTERM comes.
+        """
+        while self._flight is not None and not self._flight.ended:
+            self._ranks.order(_ASK)
+            is_waiting = any(self._ranks.gather(_CALL, self._flight.waits))
+            if is_waiting or not self._counts(self._flight) or math.isfinite(self._give_up_at()):
+                self._recall()
+                break
+            self._flight.join(_LOOK_SECONDS)
+        self._land_flight()
 
-    def _landed(self) -> str:
-        """The digest of the epoch's checkpoint, which is waited for."""
+    def _clear_the_way(self, ends: float) -> None:
+        """Have none in flight: a checkpoint is needed, by ``ends`` or what a SIGTERM leaves of it.
+
+        Under SIGTERM the older one is given up, but for the best epoch's, which has half of the time.
+        """
+        halfway = (monotonic() + self._last_moment(ends)) / 2
+        while self._flight is not None and not self._flight.ended:
+            is_pressed = self._give_up_at() < ends and self._flight is not self._best
+            if is_pressed or not self._counts(self._flight) or monotonic() > min(halfway, self._last_moment(ends)):
+                self._recall()
+                break
+            self._flight.join(_LOOK_SECONDS)
+        self.land()
+
+    def _counts(self, save: Save) -> bool:
+        """Whether an earlier save counts, or will when it is written: its epoch has not diverged."""
+        return save is self._counted
+
+    def _drop_uncounted(self) -> None:
+        """What was saved in this epoch counts no more, for it saves again."""
+        if self._flight is not None and self._flight is self._uncounted and not self._counts(self._flight) and not self._flight.ended:
+            self._recall()
+        self._uncounted = None
+
+    def _recall(self) -> None:
+        """Give up the one in flight, on all ranks."""
+        assert self._flight is not None
+        self._ranks.order(_RECALL)
+        self._flight.recall()
+
+    def _land_flight(self) -> None:
+        """Wait for what is being written; take account of it."""
+        if self._flight is None:
+            return
+        self._flight.join()
+        if self._flight.error is None:
+            self.interval.written_beside(self._flight.seconds)
+        else:
+            self.interval.lost()
+        if self._flight.error is not None and not self._flight.is_recalled:
+            self.misses.add_begun(str(self._flight.error))
+            self._skip(self._flight.error)
+        self._flight = None
+
+    def _landed(self, ends: float) -> str:
+        """The digest of the epoch's checkpoint, which is waited for. Its copy is written once more where that failed beside training.
+
+        Args:
+            ends: until when an unavailable store is waited for.
+        """
         save = self._uncounted
         assert save is not None
-        save.join()
+        self._await(save, ends)
+        if isinstance(save.error, StoreUnavailable) and not save.is_recalled and monotonic() < self._last_moment(ends):
+            if self._flight is save:
+                self.interval.lost()
+            with self.interval.writing():
+                patience = self._patience(ends)
+                self._ranks.order(_AGAIN, patience)
+                self._flight = save
+                save.begin_again(self._until(patience))
+                self._await(save, ends)
         if save.error is not None:
             self._uncounted = None
             raise save.error
         assert save.digest is not None
         return save.digest
 
-    def _count_later(self, save: Save, saved: SavedCheckpoint) -> None:
+    def _await(self, save: Save, ends: float) -> None:
+        """Wait for a save. The other ranks hear from here that the time is over: a SIGTERM may have made it shorter."""
+        while not save.join(_LOOK_SECONDS):
+            if monotonic() > self._last_moment(ends):
+                self._recall()
+                save.join()
+
+    def _last_moment(self, ends: float) -> float:
+        return min(ends, self._give_up_at())
+
+    def _patience(self, ends: float) -> float:
+        """Seconds."""
+        return max(0.0, self._last_moment(ends) - monotonic())
+
+    def _until(self, patience: float) -> Callable[[], float]:
+        """When to give up after so many seconds of waiting, which a SIGTERM makes fewer."""
+        until = _until(patience)
+        return lambda: min(until(), self._give_up_at())
+
+    def _count_later(self, save: Save, saved: SavedCheckpoint, before: Thread | None) -> None:
+        if before is not None:
+            before.join()  # records are published in the order of their epochs
         save.join()
         if save.error is not None:
             return  # it is told of when the next one is to begin
@@ -275,6 +399,7 @@ class AsyncSaver:
             )
 
 
-def _at_once() -> float:
-    """When to give up where nothing is to be waited for."""
-    return 0.0
+def _until(patience: float) -> Callable[[], float]:
+    """When to give up, by ``monotonic``, after so many seconds of waiting for the store; without any, at the first failure."""
+    until = monotonic() + patience if patience else 0.0
+    return lambda: until

@@ -46,19 +46,17 @@ def take_apart(state: Mapping[str, Any]) -> StateTree:
 
     def keep(value: Any, name: str) -> dict[str, str]:
         is_tensor = isinstance(value, torch.Tensor)
-        tensor = value.detach() if is_tensor else torch.from_numpy(value.astype(value.dtype.newbyteorder("=")))
+        tensor = value.detach() if is_tensor else _as_tensor(value)
         local = _local(tensor, name)
         same = (local.data_ptr(), tuple(local.shape), local.stride(), local.dtype, tuple(tensor.shape), local.is_conj(), local.is_neg())
-        if not local.numel() or same not in seen:
+        if not is_tensor or not local.numel() or same not in seen:
             while name in taken.tensors:  # "a.b" beside "a" with "b" in it
                 name += "'"
             taken.tensors[name] = tensor
             seen[same] = name
             if local is tensor and not tensor.is_contiguous() and _has_no_gaps(tensor):
                 taken.strides[name] = tensor.stride()
-        if not is_tensor:
-            return {NUMPY: seen[same]}
-        return {_kind_of(value): seen[same]}
+        return {_kind_of(value) if is_tensor else NUMPY: seen[same]}
 
     for name, value in state.items():
         if isinstance(value, Stateful):
@@ -85,6 +83,16 @@ def as_kind(kind: str, tensor: "torch.Tensor") -> Any:
     if kind == LEAF:
         return tensor.detach().requires_grad_()
     return tensor if kind == TENSOR else tensor.numpy()
+
+
+def _as_tensor(array: Any) -> "torch.Tensor":
+    """A NumPy array, in its own memory where torch takes that: a copy is made of it anyway."""
+    import torch
+
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if not native.flags.writeable or any(stride < 0 or stride % native.itemsize for stride in native.strides):
+        native = native.copy()
+    return torch.from_numpy(native)
 
 
 def _kind_of(tensor: "torch.Tensor") -> str:
@@ -136,8 +144,8 @@ def _local(tensor: "torch.Tensor", name: str) -> "torch.Tensor":
     local = _part_here(tensor)
     if not is_dense(tensor):
         raise InvalidInput(
-            f"checkpoint entry {name!r} is a tensor of class {type(local).__qualname__}, layout {local.layout} on {local.device}, which "
-            "a checkpoint that is written beside training does not take: give dense tensors, sharded ones as DTensor"
+            f"checkpoint entry {name!r} is a tensor of class {type(local).__qualname__}, dtype {local.dtype}, layout {local.layout} on "
+            f"{local.device}, which a checkpoint that is written beside training does not take: give dense tensors, sharded ones as DTensor"
         )
     return local
 

@@ -15,6 +15,7 @@ from torch.futures import Future
 from halving.checkpoints.sharded.manifest import Chunk, Manifest, Place, SavedTensor
 from halving.checkpoints.sharded.planning import PACKED_BELOW, bytes_of, dtype_name
 from halving.checkpoints.sharded.tree import BUFFER, FROZEN, StateTree
+from halving.errors import StoreError
 from halving.store.store import Store
 
 _ALIGNED = 16  # bytes, within a blob: any dtype's elements then begin where they may
@@ -29,12 +30,14 @@ class StoreWriter(StorageWriter):
 
     Attributes:
         digest: of the manifest, after :meth:`finish`.
+        is_recalled: set it where the checkpoint is needed no more; nothing further is written then.
     """
 
     def __init__(self, store: Store, taken: StateTree, world_size: int) -> None:
         self._store, self._taken, self._world_size = store, taken, world_size
         self.rng: list[Place] = []
         self.digest: str | None = None
+        self.is_recalled = False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """There is nothing to begin: a checkpoint has no name before it is complete."""
@@ -52,7 +55,7 @@ class StoreWriter(StorageWriter):
         """Write what the plan says, in this thread and a few others; the future is complete when this returns.
 
         Raises:
-            StoreError: the store refuses, or is unavailable.
+            StoreError: the store refuses, or is unavailable, or the checkpoint was recalled.
         """
         packs: dict[str, list[WriteItem]] = {}
         single = list[WriteItem]()
@@ -72,8 +75,9 @@ class StoreWriter(StorageWriter):
         """Write the manifest: from now on the checkpoint is there.
 
         Raises:
-            StoreError: the store refuses, or is unavailable.
+            StoreError: the store refuses, or is unavailable, or the checkpoint was recalled.
         """
+        self._check_needed()
         places = {result.index: result.storage_data for written in results for result in written}
         strides = self._taken.strides
         tensors = {name: _saved(name, found, places, strides.get(name)) for name, found in metadata.state_dict_metadata.items()}
@@ -92,12 +96,17 @@ class StoreWriter(StorageWriter):
         return [self._write_blob(items, planner) for items in blobs]
 
     def _write_blob(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
+        self._check_needed()
         parts = [_memory(planner.resolve_data(item)) for item in items]
         padded = [bytes(part) + bytes(-len(part) % _ALIGNED) for part in parts] if len(parts) > 1 else []
         digest = self._store.put_blob(b"".join(padded) if padded else parts[0])
         starts = accumulate((len(part) for part in padded[:-1]), initial=0)
         written = zip(items, parts, starts, strict=True)
         return [WriteResult(item.index, len(part), Place(digest, start, len(part))) for item, part, start in written]
+
+    def _check_needed(self) -> None:
+        if self.is_recalled:
+            raise StoreError("the checkpoint was given up before it was written")
 
 
 def results_as_json(results: list[WriteResult]) -> list[Any]:

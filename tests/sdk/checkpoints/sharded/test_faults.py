@@ -20,9 +20,11 @@ from halving.checkpoints.sharded.writer import StoreWriter
 from halving.distributed.ranks import Ranks
 from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
+from halving.trial.context import ObjectiveRule
 from tests.gangs import run_gang
 from tests.sdk.conftest import save_always
 from tests.sdk.run.test_run import Grants, trial
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 FOREVER = float("inf")
@@ -124,6 +126,93 @@ def test_where_the_store_is_away_during_a_save_all_ranks_skip_it_and_go_on(tmp_p
     assert model.right.unique().tolist() == [-4.0]
 
 
+class Away:
+    """The store as rank 1 sees it: away, for as long as is said."""
+
+    def __init__(self) -> None:
+        self.lasts: Callable[[], bool] = lambda: False
+
+    def check(self, _: int) -> None:
+        if self.lasts():
+            raise StoreUnavailable("curlCode: 28, Timeout was reached")
+
+    def begin(self, run: Run, lasts: Callable[[], bool]) -> None:
+        """Only of rank 1, whose save in flight has found it so when this returns."""
+        if run.rank:
+            self.lasts = lasts
+
+    def wait_until_noticed(self, run: Run) -> None:
+        if run.rank:
+            wait_for(lambda: run._part._flight is not None and run._part._flight.waits, 60, "rank 1 waits for the store", every=0.01)
+
+
+BEST = {"objectives": (ObjectiveRule("score", maximize=True, summary="best"),)}
+
+
+def with_two_best_epochs_while_the_store_is_away(ranks: Ranks, root: Path) -> int:
+    away, scores = Away(), {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.0}
+    with each_save(away.check):
+        run, model = trial(Store(root), Grants(4), 1, ranks=ranks, **BEST), Big()
+        for epoch in run.epochs():
+            if epoch in (2, 4):
+                landed(run)
+            run.report(score=scores[epoch])  # all ranks have landed
+            if epoch == 2:
+                away.begin(run, lambda: True)
+            run.save(model=model.at(epoch))
+            if epoch in (2, 3):
+                away.wait_until_noticed(run)  # the better epoch's save does not wait for the store
+            if epoch == 3:
+                away.begin(run, lambda: False)
+        run.finish()
+    return run.epoch
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
+def test_the_newest_best_epoch_is_stored_when_the_store_is_back_for_all_ranks(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run_gang(2, with_two_best_epochs_while_the_store_is_away, root) == [4, 4]
+    history = RunRecords(Store(root), "p", "s.0001").checkpoints()
+    assert [saved.epoch for saved in history] == [1, 3, 4]
+    assert history[-1].tallies is not None
+    assert history[-1].tallies["best_checkpoint"] == history[1].digest
+    model = Big()
+    restore(Store(root), history[1].digest, {"model": model})
+    assert (model.left.unique().tolist(), model.right.unique().tolist()) == ([3.0], [-3.0])
+
+
+def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
+    """A SIGTERM comes while rank 1 waits for the store with the best epoch's checkpoint, for as long as it may; the exit status."""
+    away, model = Away(), Big()
+
+    def train() -> None:
+        run = trial(Store(root), Grants(9), 1, ranks=ranks, grace_seconds=5.0, **BEST)
+        for epoch in run.epochs():
+            if epoch == 1:
+                away.begin(run, lambda: run._part._flight is None or not run._part._flight.is_recalled)
+            else:
+                run.terminate()
+            run.report(score=float(2 - epoch))
+            run.save(model=model.at(epoch))
+            if epoch == 1:
+                away.wait_until_noticed(run)
+
+    with each_save(away.check), pytest.raises(SystemExit) as ended:
+        train()
+    return ended.value.code
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
+def test_under_sigterm_a_checkpoint_that_waits_for_the_store_is_given_up_for_the_newest(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run_gang(2, stopped_while_the_store_is_away, root) == [143, 143]
+    history = RunRecords(Store(root), "p", "s.0001").checkpoints()
+    assert [saved.epoch for saved in history] == [2]
+    model = Big()
+    restore(Store(root), history[-1].digest, {"model": model})
+    assert (model.left.unique().tolist(), model.right.unique().tolist()) == ([2.0], [-2.0])
+
+
 def with_an_odd_value_on_rank_1(ranks: Ranks, root: Path) -> tuple[str, bool]:
     staging = Staging(Store(root), ranks)
     with pytest.raises(InvalidInput) as raised:
@@ -139,6 +228,39 @@ def test_a_value_that_one_rank_cannot_save_is_one_error_on_all(tmp_path: Path) -
         "strings, bytes, lists, dicts, numpy arrays or tensors"
     )
     assert run_gang(2, with_an_odd_value_on_rank_1, tmp_path / "store") == [(f"rank 1: {message}", True), (message, True)]
+
+
+def odd(kind: str) -> torch.Tensor:
+    """A tensor that is none of dense numbers."""
+    if kind == "quantised":
+        return torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    return torch.eye(3).to_sparse() if kind == "sparse" else torch.empty(3, device="meta")
+
+
+def with_an_odd_tensor(ranks: Ranks, root: Path, kind: str, where: list[int]) -> tuple[str, list[float]]:
+    """What saving a model raises that has an odd buffer on some ranks, and what is saved after that."""
+    run, model = opened(root, ranks, 1), Big()
+    model.register_buffer("mask", odd(kind) if ranks.rank in where else torch.ones(3))
+    next(run.epochs())
+    with pytest.raises(InvalidInput) as raised:
+        run.save(model=model)
+    model.mask = torch.ones(3)
+    run.report(score=1.0)
+    run.save(model=model.at(1))
+    run.finish()
+    store = Store(root)
+    history = run.records.checkpoints() if not ranks.rank else []
+    return str(raised.value), [restore(store, each.digest, {"model": model})["model"].left[0].item() for each in history]
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("kind", ["sparse", "quantised", "meta"])
+def test_a_tensor_that_is_none_of_dense_numbers_is_one_error_on_all_ranks_that_names_it(tmp_path: Path, kind: str) -> None:
+    for where in ([1], [0, 1]):
+        (own, saved_values), (other, _) = run_gang(2, with_an_odd_tensor, tmp_path / f"store-{len(where)}", kind, where)
+        assert own.removeprefix("rank 1: ") == other.removeprefix("rank 1: ")
+        assert f"checkpoint entry 'model.mask' is a tensor of class Tensor, dtype {odd(kind).dtype}, layout {odd(kind).layout}" in own
+        assert saved_values == [1.0]
 
 
 def saved(ranks: Ranks, root: Path) -> str | None:

@@ -2,6 +2,8 @@
 
 import random
 import time
+import tracemalloc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from halving.data.dataset import Dataset
 from halving.distributed.ranks import ALONE
 from halving.maintenance.blob_collection import Marks, delete_unmarked, find_unmarked
 from halving.store.store import blob_name
+from tests.checkpoints import Gate
 
 FOREVER = float("inf")
 
@@ -82,6 +85,38 @@ def test_the_memory_of_the_first_copy_is_there_after_the_first_step_and_is_littl
     assert torch.equal(fresh[7].weight, model[7].weight)
 
 
+def test_an_array_is_copied_once_and_what_an_object_has_made_for_the_save_is_not_held(store: Store, gate: Gate) -> None:
+    array, made = np.ones(1_000_000), list[weakref.ref[Any]]()
+
+    class Counter:
+        def state_dict(self) -> dict[str, Any]:
+            counts = np.full(1_000_000, 2.0)
+            made.append(weakref.ref(counts))
+            return {"counts": counts}
+
+        def load_state_dict(self, state: Any) -> None: ...
+
+    staging = Staging(store, ALONE)
+    staging.begin({"small": np.ones(3)}, lambda: FOREVER).recall()  # imports what it needs
+    gate.open.set()
+    assert staging._newest is not None
+    staging._newest.join()
+    gate.open.clear()
+    tracemalloc.start()
+    try:
+        save = staging.begin({"array": array, "counter": Counter()}, lambda: FOREVER)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.1 * array.nbytes  # the counts; the copy is torch's, which is not traced
+    assert [counts() for counts in made] == [None]
+    array[:] = 3.0
+    gate.open.set()
+    save.join()
+    restored = saved_state(store, str(save.digest))
+    assert (restored["array"].sum(), restored["counter"]["counts"].sum()) == (1e6, 2e6)
+
+
 def test_equal_state_is_the_same_checkpoint_and_another_one_is_not(store: Store) -> None:
     def digest(last: float) -> str:
         torch.manual_seed(3)
@@ -90,6 +125,13 @@ def test_equal_state_is_the_same_checkpoint_and_another_one_is_not(store: Store)
         return saved(store, model=nn.Linear(300, 300), last=last)
 
     assert digest(1.0) == digest(1.0) != digest(2.0)
+
+
+def packed_column() -> "np.ndarray[Any, Any]":
+    """An array whose elements lie five bytes apart."""
+    rows = np.zeros(4, dtype=[("flag", "u1"), ("value", "<f4")])
+    rows["value"] = [0.0, 1.0, 2.0, 3.0]
+    return rows["value"]
 
 
 def every_kind() -> dict[str, Any]:
@@ -102,6 +144,7 @@ def every_kind() -> dict[str, Any]:
         "views": torch.arange(200_000).reshape(400, 500).t(),
         "tied": {"one": tied, "other": tied},
         "array": np.arange(6, dtype=">f4").reshape(2, 3),
+        "arrays": [np.arange(6)[::-1], np.broadcast_to(np.arange(3.0), (2, 3)), np.zeros(0), packed_column()],
         "plain": {1: [None, float("nan"), b"\x00\xff", (True, "ä")], "a.b": torch.ones(2), "a": {"b": torch.zeros(2)}},
     }
 
@@ -111,6 +154,9 @@ def assert_same(restored: dict[str, Any], state: dict[str, Any]) -> None:
     tied = state["tied"]["one"]
     assert repr(restored["plain"][1]) == repr(state["plain"][1])
     assert np.array_equal(restored["array"], state["array"])
+    for array, expected in zip(restored["arrays"], state["arrays"], strict=True):
+        assert array.dtype == expected.dtype
+        assert np.array_equal(array, expected)
     for one, other in (
         *zip(restored["floats"].values(), state["floats"].values(), strict=True),
         *zip(restored["others"], state["others"], strict=True),
