@@ -33,10 +33,13 @@ from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous import RendezvousHandler
 
-_LAST_SECONDS = 20.0  # for rank 0 to write its last points and its end, when another rank has ended wrongly
+# For rank 0 to write its last points and its end, when another rank has ended wrongly. With a store that is away it takes all of them, and
+# the next attempt is to train within 15 s all the same: it finds the points in the journal.
+_LAST_SECONDS = 10.0
 _HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
 _GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
 _ORPHANED_SECONDS = 10.0  # for rank 0 to flush its points and end by itself, when its agent has died
+_BARRIER_SECONDS = 20.0  # for the agents of other nodes to end, where this node's ranks have
 _MONITOR_SECONDS = 0.1
 _RENDEZVOUS_SECONDS = 60
 
@@ -224,7 +227,7 @@ def _make_agent(
             return super()._monitor_workers(worker_group)
 
     spec = WorkerSpec("trial", processes, rendezvous, entrypoint=entry, args=given, max_restarts=0, monitor_interval=_MONITOR_SECONDS)
-    return Agent(spec, DefaultLogsSpecs(), start_method="fork", exit_barrier_timeout=_LAST_SECONDS)
+    return Agent(spec, DefaultLogsSpecs(), start_method="fork", exit_barrier_timeout=_BARRIER_SECONDS)
 
 
 def _end(processes: Mapping[int, Any], within: float) -> None:

@@ -20,6 +20,7 @@ from halving.trial.messages import Granted, Message, Raised, ReachedRung, Stoppe
 from halving.trial_process.gang import run_gang
 from tests.gangs import SERVER, start
 from tests.s3 import S3, Gate
+from tests.sdk.metric_files import read_points
 from tests.sdk.trial_process.test_main import context, status
 from tests.waiting import wait_for
 
@@ -75,6 +76,24 @@ def train_weights(run: Run) -> None:
             model.weight += 1
         run.report(score=float(epoch))
         run.save(model=model)
+
+
+def train_until_killed(run: Run) -> None:
+    """Logs three points in each epoch. In the second epoch of the first attempt rank 1 is killed, when the test says so."""
+    signs = Path(run.params["signs"])
+    run.restore(epoch=0)
+    for epoch in run.epochs():
+        (signs / f"attempt {run.attempt}, epoch {epoch}, rank {run.rank}").touch()
+        for step in range(3):
+            run.log({"a": float(epoch)}, step=10 * epoch + step)
+        if (run.attempt, epoch) == (1, 2):
+            (signs / f"logged {run.rank}").touch()
+            while not (signs / "go").exists():
+                time.sleep(0.02)
+            if run.rank:
+                os.kill(os.getpid(), signal.SIGKILL)
+        run.report(score=float(epoch))
+        run.save(epoch=epoch)
 
 
 def _raise(run: Run) -> None:
@@ -275,3 +294,31 @@ def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(s3: S3
     assert [one.epoch for one in saved] == [1, 3]
     weights = [saved_state(store, one.digest)["model"]["weight"] for one in saved]
     assert float((weights[1] - weights[0] - 2).abs().max()) < 1e-5
+
+
+@pytest.mark.slow
+def test_after_a_rank_was_killed_while_s3_is_away_the_next_attempt_trains_within_15_s_and_has_all_points(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    gate = Gate(("127.0.0.1", s3.port))
+    store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+    gang = Gang(store, "train_until_killed", signs=str(tmp_path))
+    wait_for(lambda: all((tmp_path / f"logged {rank}").exists() for rank in (0, 1)), 120, "both ranks have logged", every=0.02)
+    wait_for(RunRecords(store, "p", "s.0001").latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile")
+    gate.swallow()
+    (tmp_path / "go").touch()
+    killed = time.monotonic()
+    (raised,) = gang.messages()
+    gate.open()
+    again = Gang(store, "train_until_killed", attempt=2, signs=str(tmp_path))
+    wait_for((tmp_path / "attempt 2, epoch 2, rank 0").exists, 60, "the next step", every=0.02)
+    took = time.monotonic() - killed
+    assert [type(message) for message in again.messages()] == [ReachedRung, Stopped]
+    assert isinstance(raised, Raised)
+    assert "rank 1 of 2 was killed by SIGKILL" in raised.error
+    assert took < 15
+    points = {(attempt, step) for attempt, key, step, *_ in read_points(store, "s.0001") if key == "a"}
+    assert points == {(1, step) for epoch in (1, 2) for step in range(10 * epoch, 10 * epoch + 3)} | {
+        (2, step) for epoch in (2, 3) for step in range(10 * epoch, 10 * epoch + 3)
+    }
