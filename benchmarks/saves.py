@@ -15,7 +15,8 @@ MEGABYTES = 524
 _SAVES = 4
 _TENSORS = 32
 _MODES = {
-    "torch.save": "run.save of one process",
+    "torch.save": "run.save of one process without memory for a copy",
+    "plain": "run.save of one process",
     "halving": "run.save of a gang",
     "dcp": "DCP's async_save, as it comes",
     "stager": "DCP's async_save, with its stager kept",
@@ -35,13 +36,16 @@ def measure(setting: Setting) -> Part:
     table = Table(["save", "processes", "stall, first, ms", "stall, ms", "beside, s", "memory", "a step beside it, times"], [])
     megabytes, saves, steps = setting.choose(16, MEGABYTES), setting.choose(2, _SAVES), setting.choose(2, 20)
     for mode, title in _MODES.items():
-        for ranks in (1,) if mode == "torch.save" else (1, 2):
+        for ranks in (1,) if mode in ("torch.save", "plain") else (1, 2):
             folder = setting.work / f"{mode}-{ranks}"
             sizes = {"megabytes": megabytes, "saves": saves, "steps": steps}
             found = in_child("benchmarks.saves:one", folder=str(folder), mode=mode, ranks=ranks, **sizes)
             later = found["stalls"][1:]
             cells = [1e3 * found["stalls"][0], 1e3 * statistics.median(later), statistics.median(found["beside"])]
             table.rows.append([title, str(ranks), *map(number, cells), number(found["memory"]), number(found["slower"])])
+            if mode == "plain":
+                name = f"a save of {megabytes} MB stalls one process without run.distribute"
+                part.targets.append(Target(name, "ms", [1e3 * stall for stall in later], 100.0))
             if mode == "halving":
                 part.targets.append(
                     Target(f"a save of {megabytes} MB stalls a gang of {ranks}", "ms", [1e3 * stall for stall in later], 100.0)
@@ -135,6 +139,23 @@ def _one_process(folder: Path, rank: int, ranks: int) -> _Saving:
     return save
 
 
+def _plain(folder: Path, rank: int, ranks: int) -> _Saving:
+    import halving
+    from halving.checkpoints.sharded.saver import AsyncSaver
+
+    run = halving.init("bench", root=folder / "store", id="run", system_metrics=None)
+
+    def save(state: Any) -> tuple[Callable[[], bool], Callable[[], Any]]:
+        run.save(state=state)
+        saver = run._saver
+        assert isinstance(saver, AsyncSaver)
+        flight = saver._flight
+        assert flight is not None
+        return lambda: flight.ended, saver.land
+
+    return save
+
+
 def _gang(folder: Path, rank: int, ranks: int) -> _Saving:
     from halving import Store
     from halving.checkpoints.sharded.save import Staging
@@ -172,6 +193,7 @@ def _dcp(folder: Path, rank: int, ranks: int, kept: bool = False) -> _Saving:
 
 _WAYS: dict[str, Callable[[Path, int, int], _Saving]] = {
     "torch.save": _one_process,
+    "plain": _plain,
     "halving": _gang,
     "dcp": _dcp,
     "stager": lambda folder, rank, ranks: _dcp(folder, rank, ranks, kept=True),

@@ -1,23 +1,28 @@
-"""Which models of one process are large: their checkpoints are copied, and written while training goes on."""
+"""What of one process is large: its checkpoints are copied, and written while training goes on."""
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from halving.checkpoints.serialization import LOADERS, unwrapped
+from halving.errors import InvalidInput
 from halving.records.hardware import available_memory
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 MIN_BYTES = 32 << 20
-"""Of a model from which on it is large: to write fewer, with the optimizer's states, takes 0.3 s."""
+"""From which on a model, or what is saved, is large: to write fewer, with the optimizer's states, takes 0.3 s."""
 
 _MOST_STATES = 2  # of an optimizer for each parameter: Adam has two
 _COPY_SHARE = 0.5  # of the available memory, that the copy may take
 
 
 def is_large(model: "nn.Module") -> bool:
-    """Whether a model is worth a copy, there is memory for one with Adam's states, and its tensors are such as can be written so.
+    """Whether a model that is about to be trained is worth a copy, and there is memory for one with Adam's states: it is made ahead then.
 
-    Sparse and quantised ones cannot: ``torch.save`` writes them.
+    Sparse tensors and quantised ones are not copied: ``torch.save`` writes them.
     """
     from halving.checkpoints.sharded.tree import is_dense
 
@@ -25,5 +30,69 @@ def is_large(model: "nn.Module") -> bool:
     if not all(is_dense(tensor) for tensor in tensors):
         return False
     size = sum(tensor.nbytes for tensor in tensors)
+    return size >= MIN_BYTES and _has_room((1 + _MOST_STATES) * size)
+
+
+def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimizer] | None":
+    """The model and its optimizer, where there is one of each among what is restored, and saved later."""
+    if (torch := sys.modules.get("torch")) is None:
+        return None
+    models = [value for value in state.values() if isinstance(value, torch.nn.Module)]
+    optimizers = [value for value in state.values() if isinstance(value, torch.optim.Optimizer)]
+    return (models[0], optimizers[0]) if len(models) == len(optimizers) == 1 else None
+
+
+def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
+    """Whether what is given to ``run.save`` is large and there is memory for a copy of all of it, arrays among it.
+
+    What is not made of dense tensors that are whole here is not copied: ``torch.save`` writes it, or says what is wrong with it.
+
+    Args:
+        prepared: bytes of memory for the copy that are there already.
+    """
+    if "torch" not in sys.modules or sum(_sizes(state)) < MIN_BYTES:
+        return False
+    from torch.distributed.tensor import DTensor
+
+    from halving.checkpoints.sharded.tree import take_apart
+
+    try:
+        tensors = take_apart({name: value for name, value in state.items() if name != LOADERS}).tensors.values()
+    except InvalidInput:
+        return False
+    if any(isinstance(tensor, DTensor) for tensor in tensors):
+        return False
+    return _has_room(sum(tensor.nbytes for tensor in tensors) - prepared)
+
+
+def _has_room(size: int) -> bool:
     available = available_memory()
-    return size >= MIN_BYTES and (available is None or (1 + _MOST_STATES) * size <= _COPY_SHARE * available)
+    return available is None or size <= _COPY_SHARE * available
+
+
+def _sizes(value: Any) -> "Iterator[int]":
+    """Bytes of the tensors and arrays in what is saved, as far as they are to be seen without asking an object for its state."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    value = unwrapped(value)
+    if isinstance(value, torch.Tensor):
+        yield _bytes_of(value)
+    elif numpy is not None and isinstance(value, numpy.ndarray):
+        yield value.nbytes
+    elif isinstance(value, torch.nn.Module):
+        yield from map(_bytes_of, (*value.parameters(), *value.buffers()))
+    elif isinstance(value, torch.optim.Optimizer):
+        for states in value.state.values():
+            yield from _sizes(states)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _sizes(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _sizes(item)
+
+
+def _bytes_of(tensor: "torch.Tensor") -> int:
+    """None of one whose shape nobody knows yet."""
+    from torch.nn.parameter import is_lazy
+
+    return 0 if is_lazy(tensor) else tensor.numel() * tensor.element_size()

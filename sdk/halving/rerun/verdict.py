@@ -128,8 +128,8 @@ def _checkpoints(store: Store, info: RunInfo) -> dict[int, SavedCheckpoint]:
 
 
 def _weights_in(store: Store, saved: SavedCheckpoint) -> str | None:
-    """The digest of the weights in a checkpoint. Of a sharded one it is made now: no process had all of them when it was saved."""
-    if not saved.sharded:
+    """The digest of the weights in a checkpoint. Of one of many processes it is made now: none had all of them when it was saved."""
+    if saved.weights is not None or not saved.sharded:
         return saved.weights
     try:
         return saved_weights(store, saved.digest)

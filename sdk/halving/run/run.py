@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from halving.checkpoints import restoring, rng_state, serialization
-from halving.checkpoints.large_model import is_large
+from halving.checkpoints.large_model import is_large, is_worth_a_copy, trained_in
 from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
 from halving.checkpoints.sharded.saver import AsyncSaver, Part
@@ -265,11 +265,7 @@ class Run:
             )
         notes = MemoryNotes(self.records, self.attempt)
         self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, log=self.log, **options)
-        if self._ranks.world_size == 1 and is_large(model):
-            self._save_beside()
-        saves = self._saver if self._ranks.leads else self._part
-        if not isinstance(saves, Saver):
-            saves.expect(model, optimizer)
+        self._expect_saves(model, optimizer)
         return self._training
 
     def save(self, **state: Any) -> str | None:
@@ -291,8 +287,8 @@ class Run:
         Where the run may stop after the checkpoint (at a rung, in the last epoch, under SIGTERM) it waits for the store, up to ten
         minutes or most of the grace period.
 
-        Where a training has several processes, each saves its part of the tensors. There, and in one process where :meth:`distribute` was
-        given a model of 32 MiB or more and there is memory for a copy, a checkpoint that is not waited for is copied, and written while
+        Where a training has several processes, each saves its part of the tensors. There, and in one process whose first save has 32 MiB
+        of tensors and arrays or more and memory for a copy of them, a checkpoint that is not waited for is copied, and written while
         training goes on: this returns None, and where it has begun to write, the given objects may change at once. Outside of
         :meth:`epochs` it waits for the one that is being written.
 
@@ -303,6 +299,8 @@ class Run:
         if serialization.LOADERS in state:
             raise InvalidInput(f"checkpoint entry {serialization.LOADERS!r} is not accepted: the name is taken, choose another")
         self._check_training("save", state)
+        if self.world_size == 1 and not self._has_saved:
+            self._choose_saver(state)
         self._has_saved = True
         return self._progress.save({**state, serialization.LOADERS: self._loaders} if self._loaders else state)
 
@@ -325,6 +323,9 @@ class Run:
             StoreError: it cannot be read, or the store was unavailable for ten minutes.
         """
         self._check_training("restore", state)
+        is_first = not (self._has_saved or self._restored or self._training)
+        if self.world_size == 1 and is_first and (trained := trained_in(state)) is not None:
+            self._expect_saves(*trained)
         self._restored = True
         if self._resume_from is None:
             return state
@@ -472,11 +473,28 @@ class Run:
     def _open_saver(self, kind: Callable[..., Any], *ranks: Ranks) -> Any:
         return kind(self.store, self.records, self._points_first, lambda: self._progress.give_up_at(), *ranks)
 
-    def _save_beside(self) -> None:
-        """Write the checkpoints of this one process beside training, as those of many are."""
+    def _expect_saves(self, model: "nn.Module", optimizer: "torch.optim.Optimizer") -> None:
+        """Prepare, before training begins, for saves beside it: the first one then takes no longer than the others."""
+        if self.world_size == 1 and isinstance(self._saver, Saver) and is_large(model):
+            self._save_by(self._open_saver(AsyncSaver, self._ranks))
+        saves = self._saver if self._ranks.leads else self._part
+        if not isinstance(saves, Saver):
+            saves.expect(model, optimizer)
+
+    def _choose_saver(self, state: Mapping[str, Any]) -> None:
+        """Before the first save of one process: write what is large beside training, as many processes do, and the rest at once."""
+        is_beside = isinstance(self._saver, AsyncSaver)
+        prepared = self._saver.prepared_bytes if isinstance(self._saver, AsyncSaver) else 0
+        is_wanted = is_worth_a_copy(state, prepared)
+        if is_wanted and not is_beside:
+            self._save_by(self._open_saver(AsyncSaver, self._ranks))
+        if is_beside and not is_wanted:
+            self._save_by(self._open_saver(Saver))
+
+    def _save_by(self, saver: Saver | AsyncSaver) -> None:
         assert isinstance(self._progress, Progress)
-        self._saver = self._open_saver(AsyncSaver, self._ranks)
-        self._progress.save_by(self._saver)
+        self._saver = saver
+        self._progress.save_by(saver)
 
     def _check_training(self, call: str, state: Mapping[str, Any]) -> None:
         """What a training counts belongs to its checkpoint: without it a resumed one would draw other random numbers, or scale anew."""

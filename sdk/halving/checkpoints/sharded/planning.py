@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorProperties, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.tensor import DTensor
 
-from halving.checkpoints.sharded.tree import FROZEN, OPTIMIZER, TRAINED, StateTree
+from halving.checkpoints.sharded.tree import FROZEN, OPTIMIZER, TRAINED, StateTree, put_together
+from halving.checkpoints.weights_digest import digest_of_values
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.metadata import Metadata
@@ -75,9 +76,27 @@ class StagingPlanner(DefaultSavePlanner):
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         """The copy; waits until it is complete."""
+        self._await_copy()
+        return self._copies[write_item.index]
+
+    def weights(self, metadata: "Metadata") -> str | None:
+        """The digest of what is in the copy, which is all that there is: this is the only process."""
+        self._await_copy()
+        copies = {index.fqn: copy for index, copy in self._copies.items()}
+
+        def tensor(name: str) -> torch.Tensor:
+            if name in copies:
+                return copies[name]
+            found = metadata.state_dict_metadata[name]  # it has no elements
+            assert isinstance(found, TensorStorageMetadata)
+            return torch.empty(found.size, dtype=found.properties.dtype, device="cpu")
+
+        values = {name: put_together(tree, tensor) for name, tree in self.taken.tree.items()}
+        return digest_of_values(values, frozenset(self.taken.stateful))
+
+    def _await_copy(self) -> None:
         while self._copied:
             self._copied.pop().synchronize()
-        return self._copies[write_item.index]
 
 
 def expected_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int) -> int:

@@ -58,16 +58,30 @@ class Staging:
         memory of the copy and has the system give it. That would take the first save longer than the copy itself.
         """
 
+        waiting = [model]
+
         def stepped(*_: Any) -> None:
             from halving.checkpoints.sharded.planning import expected_bytes
 
-            hook.remove()
-            size = expected_bytes(model, optimizer, self._ranks.world_size, self._ranks.rank)
+            if not waiting:
+                return
+            size = expected_bytes(waiting.pop(), optimizer, self._ranks.world_size, self._ranks.rank)
             is_pinned = any(parameter.is_cuda for parameter in model.parameters())
             self._preparing = Thread(target=self._prepare, args=(size, is_pinned), name="halving-checkpoint-memory", daemon=True)
             self._preparing.start()
 
-        hook = optimizer.register_step_post_hook(stepped)
+        optimizer.register_step_post_hook(stepped)  # it stays: torch takes none away while it calls others after it
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Of the memory for copies that is there already."""
+        self._await_memory()
+        return 0 if self._buffer is None else self._buffer.nbytes
+
+    def _await_memory(self) -> None:
+        if self._preparing is not None:
+            self._preparing.join()
+            self._preparing = None
 
     def _prepare(self, size: int, is_pinned: bool) -> None:
         import torch
@@ -90,9 +104,7 @@ class Staging:
         """
         from halving.checkpoints.sharded.writer import StoreWriter
 
-        if self._preparing is not None:
-            self._preparing.join()
-            self._preparing = None
+        self._await_memory()
         if self._newest is not None:
             self._newest.release()
             self._newest = None
@@ -138,6 +150,7 @@ class Save:
         name: stands for it until its digest is known.
         digest: of the checkpoint, on rank 0, once it is complete.
         error: on rank 0, why it is not there.
+        weights: where one process has written it, the digest of what is in it (:mod:`halving.checkpoints.weights_digest`).
         seconds: that it took.
         waits: whether this rank's thread waits for a store that is unavailable.
         is_recalled: whether nobody needs it any more.
@@ -157,6 +170,7 @@ class Save:
         self._planner, self._plan, self._metadata, self._writer = planned
         self.name = f"save {number}"
         self.digest: str | None = None
+        self.weights: str | None = None
         self.error: HalvingError | None = None
         self.seconds = 0.0
         self._start(give_up_at)
@@ -228,6 +242,9 @@ class Save:
                 raise error_of(part["failure"], f"rank {rank}: ")
         self._writer.rng = [Place(*part["rng"]) for part in told]
         results = [results_of_json(part["written"]) for part in told]
+        if len(told) == 1:
+            with contextlib.suppress(Exception):  # nobody can say what the bytes are: the checkpoint is saved all the same
+                self.weights = self._planner.weights(self._metadata)
         self._retried(lambda: self._writer.finish(self._metadata, results))
         self.digest = self._writer.digest
 

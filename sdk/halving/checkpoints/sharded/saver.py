@@ -116,6 +116,11 @@ class AsyncSaver:
         self._staging.expect(model, optimizer)
 
     @property
+    def prepared_bytes(self) -> int:
+        """Of the memory for copies that is there already."""
+        return self._staging.prepared_bytes
+
+    @property
     def asked(self) -> bool:
         """Whether the trainable has asked for a checkpoint in this epoch."""
         return self._uncounted is not None or self._skipped is not None
@@ -371,7 +376,7 @@ class AsyncSaver:
         tallies = saved.tallies
         if tallies is not None:
             tallies = {**tallies, "best_checkpoint": self.known(tallies["best_checkpoint"])}
-        return saved._replace(digest=save.digest, tallies=tallies)
+        return saved._replace(digest=save.digest, tallies=tallies, weights=save.weights)
 
     def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
         """The points, then the record: a resume from this checkpoint finds every point up to it.
