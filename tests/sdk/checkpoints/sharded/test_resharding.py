@@ -1,7 +1,9 @@
 """A checkpoint of some ranks comes back, bit by bit, on any number of them, sharded or not, and in one process without a group."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -93,3 +95,96 @@ def test_a_checkpoint_restores_with_equal_bits_on_any_number_of_ranks_sharded_or
     assert digest_of_state(net, optimizer) == state
     assert list(saved_state(Store(root), digest)) == ["model", "optimizer", "epoch"]
     assert checkpoint_bytes(Store(root), digest) > sum(value.nbytes for value in net.state_dict().values()) * 2
+
+
+class Adapted(nn.Module):
+    """A frozen base, of large tensors and of small ones, with an adapter in each layer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.base = nn.ModuleList(nn.Linear(512, 512).requires_grad_(False) for _ in range(24))
+        torch.manual_seed(seed)
+        self.adapters = nn.ModuleList(nn.Linear(512, 4) for _ in range(24))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack([adapter(base(rows)) for base, adapter in zip(self.base, self.adapters, strict=True)]).square().mean()
+
+
+def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
+    """Bytes of the base and of what was trained on it, in four trials of two epochs."""
+    trained = base = 0
+    mesh = init_device_mesh("cpu", (ranks.world_size,))
+    for trial in range(4):
+        net = Adapted(trial + 1)
+        base = sum(parameter.nbytes for parameter in net.base.parameters())
+        adapters = sum(parameter.nbytes for parameter in net.adapters.parameters())
+        fully_shard(net, mesh=mesh)
+        optimizer = torch.optim.AdamW(net.adapters.parameters(), lr=0.1)
+        staging = Staging(Store(root), ranks)
+        for _ in range(2):
+            net(torch.randn(2, 512)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            save = staging.begin({"model": net, "optimizer": optimizer}, lambda: FOREVER)
+            save.join()
+            assert save.error is None
+            trained += 3 * adapters  # AdamW keeps two more
+    return base, trained
+
+
+@pytest.mark.slow
+def test_a_sweep_of_adapters_on_two_fsdp_ranks_stores_its_base_once(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    (base, trained), _ = run_gang(2, adapters_saved, root)
+    assert base < sum(size for _, size, _ in Store(root).files("artifacts")) <= 1.05 * (base + trained)
+
+
+class Histogram:
+    """An object of a user's own, whose state is plain data with arrays in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.counts = np.random.default_rng(seed).integers(0, 1000, 50_000)
+        self.notes: dict[Any, Any] = {"edges": np.linspace(0, seed, 5), 3: [b"\x00", None, float(seed)]}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts, "notes": self.notes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.counts, self.notes = state["counts"], state["notes"]
+
+
+def plain_state(seed: int) -> dict[str, Any]:
+    rows = np.random.default_rng(seed).standard_normal((300, 400)).astype(np.float32)
+    return {"rows": rows, "big-endian": rows[:5].astype(">f8"), "histogram": Histogram(seed), "seen": [seed, {"epoch": seed}]}
+
+
+def plain_saved(ranks: Ranks, root: Path) -> str | None:
+    """Each rank has values of its own."""
+    save = Staging(Store(root), ranks).begin(plain_state(7 + ranks.rank), lambda: FOREVER)
+    save.join()
+    assert save.error is None
+    return save.digest
+
+
+def plain_restored(ranks: Ranks, root: Path, digest: str) -> str:
+    histogram = Histogram(0)
+    state = restore(Store(root), digest, {**dict.fromkeys(plain_state(0)), "histogram": histogram}, ranks=ranks)
+    return digest_of_plain({**state, "histogram": histogram})
+
+
+def digest_of_plain(state: dict[str, Any]) -> str:
+    """Also of what is no array."""
+    plain = {name: value for name, value in state.items() if name != "histogram"}
+    histogram = state["histogram"].state_dict()
+    assert all(isinstance(array, np.ndarray) for array in (plain["rows"], histogram["counts"], histogram["notes"]["edges"]))
+    return f"{weights_digest({**plain, 'histogram': histogram})} {plain['seen']} {histogram['notes'][3]}"
+
+
+@pytest.mark.slow
+def test_arrays_and_objects_are_those_of_rank_0_on_any_number_of_ranks(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    digest, _ = run_gang(2, plain_saved, root)
+    expected = digest_of_plain(plain_state(7))
+    for world_size in (1, 3):
+        assert run_gang(world_size, plain_restored, root, digest) == [expected] * world_size
