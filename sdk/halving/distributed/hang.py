@@ -78,8 +78,8 @@ def find_hang(
 def describe(hang: Hang) -> str:
     """What a tired engineer must know; its last line says it in short, as that of a traceback does.
 
-    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that did not come. Long stacks begin
-    further in, so that a page has room for them all.
+    Ranks that were at the same place share one stack: of sixty-four that wait nobody would find the one that did not come. Long stacks
+    begin further in, so that a page has room for them all.
     """
     places: dict[tuple[bool, str | None], list[int]] = {}
     for rank, stack in sorted(hang.stacks.items()):
