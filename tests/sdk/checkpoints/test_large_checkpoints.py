@@ -17,14 +17,16 @@ from tests.sdk.conftest import Script
 from tests.sdk.run.test_run import Grants, trial
 
 MEASURED = """
-import resource, sys, torch, halving
+import sys, torch, halving
+from pathlib import Path
 from halving.checkpoints import large_model
 if sys.argv[1:]:
     large_model.available_memory = lambda: int(sys.argv[1])
 run = halving.init('p', id='r', system_metrics=None)
 model = torch.nn.ParameterDict({f'w{i}': torch.nn.Parameter(torch.full((2**21,), float(i))) for i in range(32)})  # 8 MiB each
 run.flush()
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+def peak():  # not ru_maxrss, which a process takes over from the one that has started it
+    return int(Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0]) >> 10
 before = peak()
 run.save(model=model) if run.attempt == 1 else run.restore(model=model)
 print(peak() - before)
@@ -36,7 +38,7 @@ run.finish()
 @pytest.mark.parametrize(("available", "copied"), [(0, 0), (512, 256)], ids=["no room for a copy", "room for a copy"])
 def test_saving_a_model_takes_its_memory_once_where_there_is_room_and_else_none(script: Script, available: int, copied: int) -> None:
     saving, restoring = script(MEASURED, str(available << 20)), script(MEASURED)
-    assert copied < int(saving.stdout) < 1.1 * copied + 100, saving.stderr  # MiB, of a model of 256 MiB
+    assert copied <= int(saving.stdout) < 1.1 * copied + 100, saving.stderr  # MiB, of a model of 256 MiB
     assert int(restoring.stdout) < 256 + 100, restoring.stderr
 
 

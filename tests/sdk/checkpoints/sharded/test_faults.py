@@ -137,7 +137,7 @@ class Away:
             raise StoreUnavailable("curlCode: 28, Timeout was reached")
 
     def begin(self, run: Run, lasts: Callable[[], bool]) -> None:
-        """Only of rank 1, whose save in flight has found it so when this returns."""
+        """On rank 1 alone."""
         if run.rank:
             self.lasts = lasts
 
@@ -189,13 +189,15 @@ def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
         run = trial(Store(root), Grants(9), 1, ranks=ranks, grace_seconds=5.0, **BEST)
         for epoch in run.epochs():
             if epoch == 1:
-                away.begin(run, lambda: run._part._flight is None or not run._part._flight.is_recalled)
+                away.begin(run, lambda: True)
             else:
                 run.terminate()
             run.report(score=float(2 - epoch))
             run.save(model=model.at(epoch))
             if epoch == 1:
                 away.wait_until_noticed(run)
+                waiting = run._part._flight if run.rank else None
+                away.begin(run, lambda waiting=waiting: not waiting.is_recalled)
 
     with each_save(away.check), pytest.raises(SystemExit) as ended:
         train()
