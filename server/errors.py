@@ -123,6 +123,18 @@ def without_root(text: str, root: str) -> str:
     return text
 
 
+_REASONS = ("error", "reason", "why", "texts")  # names of an answer's fields that have messages of the library
+
+
+def reasons_without_root(value: Any, root: str, name: str = "") -> Any:
+    """An answer, or a part of it, without where the store is, in all messages that say why something ended or was left out."""
+    if isinstance(value, dict):
+        return {key: reasons_without_root(part, root, key) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [reasons_without_root(part, root, name) for part in value]
+    return without_root(value, root) if isinstance(value, str) and name in _REASONS else value
+
+
 def store_fault(error: Exception | str) -> str:
     """What is said of a fault of the store. Its own words, which name buckets, hosts and folders, are for the log alone."""
     _log.warning("the store: %s", error)

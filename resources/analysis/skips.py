@@ -4,6 +4,7 @@ The steps are counted in metrics (:mod:`halving.distributed.nonfinite`), so that
 checkpoints in the record of the next one that the store took, or in that of the attempt's end (:mod:`halving.checkpoints.misses`).
 """
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,6 +140,8 @@ def _read_counts(keys: Sequence[str], curves: "RunCurves") -> Counts:
         points = curves.raw(key)
         columns = (points.attempt.tolist(), points.value.tolist(), points.step.tolist(), points.time.tolist())
         for attempt, value, step, time in zip(*columns, strict=True):
+            if not math.isfinite(value):  # the trainable's own, under this name
+                continue
             counts[key][attempt] = max(counts[key].get(attempt, (0, 0, 0.0)), (int(value), step, time / 1000))
     return counts
 
@@ -160,11 +163,20 @@ def skipped_steps(counts: Counts) -> list[SkippedSteps]:
 
 def skipped_checkpoints(saved: Iterable[SavedCheckpoint], attempts: Iterable[RunAttempt]) -> list[SkippedCheckpoints]:
     """The checkpoints that the store did not take, in order of time."""
-    told = [(each.attempt, each.epoch, each.missed) for each in saved if each.missed]
-    ended = [(each.number, None, missed) for each in attempts if each.checkpoints and (missed := each.checkpoints.get("missed"))]
+    ended = [_skipped(each.number, each.checkpoints.get("missed"), None) for each in attempts if each.checkpoints]
+    until = [_skipped(each.attempt, each.missed, each.epoch) for each in saved]
     # A record that was written again after its answer was lost says the same as before.
-    rows = {(attempt, missed["since"]): SkippedCheckpoints(attempt, **missed, epoch=epoch) for attempt, epoch, missed in [*ended, *told]}
+    rows = {(each.attempt, each.since): each for each in [*ended, *until] if each is not None}
     return sorted(rows.values(), key=lambda each: (each.attempt, each.since))
+
+
+def _skipped(attempt: int, missed: Any, epoch: int | None) -> SkippedCheckpoints | None:
+    """What a record says of skipped checkpoints; None where it says nothing, or what an image with another SDK means by it."""
+    try:
+        datetime.fromisoformat(missed["since"])
+        return SkippedCheckpoints(attempt, int(missed["count"]), missed["since"], str(missed["why"]), epoch)
+    except (TypeError, KeyError, ValueError):
+        return None
 
 
 def _counted(count: int, noun: str) -> str:

@@ -176,7 +176,7 @@ class AttemptLoop:
         """The trial's last checkpoint, by its record: one that was being written when the training ended came after what was told."""
         try:
             last = self._records.latest_checkpoint()
-        except StoreError as error:
+        except (StoreError, ValueError, TypeError, KeyError) as error:  # what a trial's image has written may be no record
             _log.warning("could not look for the last checkpoint of %s: %s", self._assignment.key, error)
             return told
         return last.digest if last is not None else told

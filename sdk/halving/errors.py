@@ -5,6 +5,14 @@ class HalvingError(Exception):
     """The base of all errors that Halving raises on purpose."""
 
 
+def message_of(error: BaseException) -> str:
+    """An error's own message; empty where it cannot be had, because the error's ``__str__`` raises."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # whatever a user's class does
+        return ""
+
+
 class InvalidInput(HalvingError, ValueError):
     """A given value is not accepted; the message names the field, the value and what is accepted."""
 

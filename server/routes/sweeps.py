@@ -25,6 +25,7 @@ from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, 
 from resources.search.state import Control, Status
 from server.access.once import Once
 from server.answers import Known, Number, answer, is_known
+from server.errors import reasons_without_root
 from server.identity.caller import Caller, Viewer
 from server.routes.studies import asked
 from server.state import Shared, State
@@ -120,22 +121,22 @@ def one_study(study: StudyId, state: Shared, caller: Viewer, known: Known = None
     with state.catalog.read() as session:
         model = as_dict(session, version) if version else None
     copied = ("id", "name", "project", "priority", "created_at", "finished_at", "snapshot", "commit", "driver", "spec")
-    return answer(
-        {
-            **summary.as_dict(),
-            **{name: getattr(row, name) for name in copied},
-            "saved": summary.saved,
-            "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
-            "problem": state.loops.problem(study),
-            "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
-            "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
-            "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
-            "model": model,
-            "timeline": asdict(timeline_of(state.catalog, study)),
-            "intent": None,
-        },
-        headers=headers,
-    )
+    body = {
+        **summary.as_dict(),
+        **{name: getattr(row, name) for name in copied},
+        "saved": summary.saved,
+        "cost": sweep_cost(state.catalog, study, load_prices()).as_dict(),
+        "problem": state.loops.problem(study),
+        "final_scores": report_data(state.store, report).get("final") if summary.final_seeds else None,
+        "trials": [line.as_dict() for line in trials_of(state.catalog, study)],
+        "report": {"metrics": report.metrics, "created_at": report.created_at, "digest": report.digest} if report else None,
+        "model": model,
+        "timeline": asdict(timeline_of(state.catalog, study)),
+        "intent": None,
+    }
+    for name in ("trials", "failed", "final"):  # a large sweep has many trials, and few of them failed
+        body[name] = [reasons_without_root(each, state.store.root) if each.get("error") else each for each in body[name]]
+    return answer(body, headers=headers)
 
 
 @router.post("/{study}/pause", response_model=Controlled)

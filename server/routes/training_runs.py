@@ -18,7 +18,7 @@ from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
 from server.access.once import Once
 from server.answers import answer
-from server.errors import store_fault, without_root
+from server.errors import reasons_without_root, store_fault
 from server.identity.caller import Caller, Viewer
 from server.routes.datasets import seen_snapshots
 from server.state import Shared, State
@@ -102,11 +102,8 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
         if _is_recorded(state, project, run):
             raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None
         raise
-    root = state.store.root
-    attempts = [_without_root(each, root, "error", "reason") for each in found["attempts"]]
     unavailable = found["unavailable"] and store_fault(found["unavailable"])
-    skips = found["skips"] and _skips_without_root(found["skips"], root)
-    return answer({**_without_root(found, root, "error", "reason"), "attempts": attempts, "unavailable": unavailable, "skips": skips})
+    return answer({**reasons_without_root(found, state.store.root), "unavailable": unavailable})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])
@@ -157,16 +154,6 @@ def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Respons
         }
 
     return once(write)
-
-
-def _without_root(of: dict[str, Any], root: str, *texts: str) -> dict[str, Any]:
-    """The same without where the store is, in texts that may say it."""
-    return {**of, **{name: of[name] and without_root(of[name], root) for name in texts}}
-
-
-def _skips_without_root(skips: dict[str, Any], root: str) -> dict[str, Any]:
-    checkpoints = [_without_root(each, root, "why") for each in skips["checkpoints"]]
-    return {**skips, "checkpoints": checkpoints, "texts": [without_root(text, root) for text in skips["texts"]]}
 
 
 def _is_recorded(state: State, project: str, run: str) -> bool:

@@ -33,6 +33,7 @@ BEAT_LOST_SECONDS = 30.0
 """A pod that has not been heard of for so long is lost."""
 _BROKEN_BEAT_SECONDS = 5.0  # the same, once another pod says that the gang is broken
 _VERDICT_SECONDS = 10.0  # from the first sign that a gang is broken until its end is told without the pods that say nothing
+_HUNG_BEAT_SECONDS = 2.0  # the same, once a collective was given up; a pod that was lost before that has been silent for longer
 _HANG_SECONDS = 2.0  # the same where a collective was given up: for the other pods to say where their ranks are
 _BROKEN_LOOK_SECONDS = 0.2  # between two looks at the pods of a gang that is broken
 _LAST_MESSAGE_SECONDS = 60.0  # for the store to answer once all pods have ended
@@ -96,6 +97,7 @@ class GangProcess:
         self._quiet_since: float | None = None  # since when all pods have ended, and none wrongly
         self._kept = self._over = self.outgrown = False
         self._broken_at: float | None = None
+        self._has_hung = False  # a pod has given a collective up
         self._broken = False  # ended by itself
         self._last: Message | None = None  # to be received before the end
         self._termination: Termination | None = None
@@ -306,7 +308,8 @@ class GangProcess:
             self._over = all(pod.ended for pod in self._pods) and self._is_quiet()
             return
         self._broken_at = self._broken_at or time.monotonic()
-        within = _VERDICT_SECONDS if all(end.hang is None for end in ends) else _HANG_SECONDS
+        self._has_hung = any(end.hang is not None for end in ends)
+        within = _HANG_SECONDS if self._has_hung else _VERDICT_SECONDS
         if all(end.is_known for end in ends) or time.monotonic() - self._broken_at > within:
             self._last, self._over, self._broken = verdict(ends), True, True
 
@@ -319,7 +322,6 @@ class GangProcess:
         pod, processes = self._pods[node], self._resources.processes
         reported, message = self._store.end_of(pod.name)
         silent = self._store.silent_seconds(pod.name)
-        lost = silent > (_BROKEN_BEAT_SECONDS if self._broken_at else BEAT_LOST_SECONDS)
         return PodEnd(
             pod.name,
             node,
@@ -329,8 +331,14 @@ class GangProcess:
             hang=self._store.hang_of(pod.name),
             signalled=self._store.was_signalled(pod.name),
             termination=pod.known_termination,
-            silent_seconds=silent if lost and not pod.ended else None,
+            silent_seconds=silent if silent > self._lost_seconds() and not pod.ended else None,
         )
+
+    def _lost_seconds(self) -> float:
+        """After how many seconds without a beat a pod is lost: sooner where something is wrong with the gang already."""
+        if self._has_hung:
+            return _HUNG_BEAT_SECONDS
+        return BEAT_LOST_SECONDS if self._broken_at is None else _BROKEN_BEAT_SECONDS
 
     def _look_for_more(self) -> None:
         """Where the gang has fewer nodes than it wants, have a pod wait for one more; with that it is to begin again."""

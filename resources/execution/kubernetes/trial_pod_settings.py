@@ -1,5 +1,8 @@
-"""What the cluster's settings say of the pods of trials with an image of their own. What a pod has by itself they cannot name."""
+"""What the cluster's settings say of the pods of trials with an image of their own. What the platform sets by itself they cannot name:
+variables, annotations, devices and volumes.
+"""
 
+import posixpath
 import re
 from typing import Annotated, Any
 
@@ -14,7 +17,7 @@ OWN_VOLUMES = {"scratch": "/tmp", "shared-memory": "/dev/shm"}
 _OF_THE_SPEC = ("cpu", "memory")
 _QUALIFIED = re.compile(r"(?!kubernetes\.io/)[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _COUNT = re.compile(r"[1-9]\d{0,8}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_.-][A-Za-z0-9_.-]*")
 # What the pods of trials have by themselves, and what torchrun's agent gives their ranks.
 _OWN_VARIABLES = (
     "HALVING_ROOT",
@@ -26,9 +29,24 @@ _OWN_VARIABLES = (
     "WORLD_SIZE",
     "MASTER_ADDR",
     "MASTER_PORT",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_NAME",
+    "ROLE_WORLD_SIZE",
 )
+_OWN_VARIABLE_PREFIX = "TORCHELASTIC_"
+_CATALOG = "HALVING_CATALOG"  # an image is not trusted with the database
 _OWN_ANNOTATIONS = ("cluster-autoscaler.kubernetes.io/safe-to-evict",)
-_OWN_PREFIXES = ("halving", "kueue.x-k8s.io")
+_OWN_PREFIXES = (
+    "halving",
+    "kueue.x-k8s.io",
+    # What confines a pod. These would loosen it.
+    "container.apparmor.security.beta.kubernetes.io",
+    "seccomp.security.alpha.kubernetes.io",
+    "container.seccomp.security.alpha.kubernetes.io",
+)
 
 
 def _device(name: str, given: Any) -> str:
@@ -39,12 +57,12 @@ def _device(name: str, given: Any) -> str:
     """
     if name in _OF_THE_SPEC:
         raise ValueError(f"{name} is what a sweep's spec asks for: give it there, under resources")
-    pages = name.startswith("hugepages-")
-    if not pages and not _QUALIFIED.fullmatch(name):
+    in_bytes = name.startswith("hugepages-") or name == "ephemeral-storage"
+    if not in_bytes and not _QUALIFIED.fullmatch(name):
         raise ValueError(f"{name!r:.80} is no resource of a device: give for example rdma/hca_shared_devices_a or hugepages-2Mi")
     quantity = given if isinstance(given, str) else str(given)
-    if isinstance(given, bool) or not (_is_bytes(quantity) if pages else _COUNT.fullmatch(quantity)):
-        raise ValueError(f"{name} cannot be {given!r:.80}: give {'bytes, for example 5Gi' if pages else 'a whole number from 1 on'}")
+    if isinstance(given, bool) or not (_is_bytes(quantity) if in_bytes else _COUNT.fullmatch(quantity)):
+        raise ValueError(f"{name} cannot be {given!r:.80}: give {'bytes, for example 5Gi' if in_bytes else 'a whole number from 1 on'}")
     return quantity
 
 
@@ -74,8 +92,10 @@ def _variables(given: dict[str, str]) -> dict[str, str]:
     for name in given:
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r:.80} is no variable's name: give letters, digits and '_', for example NCCL_SOCKET_IFNAME")
-        if name in _OWN_VARIABLES:
+        if name in _OWN_VARIABLES or name.startswith(_OWN_VARIABLE_PREFIX):
             raise ValueError(f"{name} is set by the platform: leave it out")
+        if name == _CATALOG:
+            raise ValueError(f"{name} is not for pods of trials: what their image does is not trusted with the database")
     return given
 
 
@@ -88,12 +108,13 @@ def _volumes(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _mounts(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for mount in given:
-        if str(mount.get("mountPath", "")).rstrip("/") in OWN_VOLUMES.values():
+        if posixpath.normpath(str(mount.get("mountPath", ""))) in OWN_VOLUMES.values():
             raise ValueError(f"{mount['mountPath']} is a volume of each pod already: mount yours elsewhere")
     return given
 
 
 Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
+Variables = Annotated[dict[str, str], AfterValidator(_variables)]
 
 
 class GangPods(Strict):
@@ -104,16 +125,14 @@ class GangPods(Strict):
     resources: Annotated[dict[str, str], BeforeValidator(_devices)] = Field(
         default={}, description="Devices of each pod, for example {vpc.amazonaws.com/efa: 4, hugepages-2Mi: 5Gi}."
     )
-    env: Annotated[dict[str, str], AfterValidator(_variables)] = Field(
-        default={}, description="Environment variables, for example {NCCL_SOCKET_IFNAME: net1}."
-    )
+    env: Variables = Field(default={}, description="Environment variables, for example {NCCL_SOCKET_IFNAME: net1}.")
 
 
 class TrialPods(Strict):
     """What the pods of trials with an image of their own get beside what their spec asks for. Put no secret of the catalog here."""
 
     service_account: Name = Field(default="default", description="Service account; its token is not mounted.")
-    env: dict[str, str] = Field(default={}, description="Environment variables.")
+    env: Variables = Field(default={}, description="Environment variables.")
     env_config_maps: list[Name] = Field(default=[], description="ConfigMaps whose entries become environment variables.")
     env_secrets: list[Name] = Field(default=[], description="Secrets whose entries become environment variables: the store's credentials.")
     image_pull_secrets: list[Name] = Field(default=[], description="Secrets for the images' registries.")

@@ -22,12 +22,13 @@ def check_model(model: "nn.Module") -> None:
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     fsdp = sys.modules.get("torch.distributed.fsdp")  # which takes long to import; what it has wrapped has imported it
-    wrappers = (DataParallel, DistributedDataParallel, *((fsdp.FSDPModule,) if fsdp else ()))
+    sharded = (fsdp.FSDPModule, fsdp.FullyShardedDataParallel) if fsdp else ()
+    wrappers = (DataParallel, DistributedDataParallel, *sharded)
     kind = type(model).__name__
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model = {model!r:.80} is not accepted: give run.distribute(model, optimizer) a torch.nn.Module")
-    if isinstance(model, wrappers):
-        raise InvalidInput(f"a model in {kind} is not accepted: run.distribute() wraps it by itself; give one that nothing has wrapped")
+    if wrapped := next((type(part).__name__ for part in model.modules() if isinstance(part, wrappers)), None):
+        raise InvalidInput(f"a model in {wrapped} is not accepted: run.distribute() wraps it by itself; give one that nothing has wrapped")
     if any(each.is_meta for each in model.parameters()):
         raise InvalidInput(f"the model {kind} with parameters on the meta device is not accepted: they have no values; make it on the CPU")
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
@@ -51,11 +52,10 @@ def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
 
     if not isinstance(optimizer, Optimizer):
         raise InvalidInput(f"optimizer = {optimizer!r:.80} is not accepted: give run.distribute(model, optimizer) a torch.optim.Optimizer")
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
+    if needed := _needed_arguments(optimizer):
         raise InvalidInput(
-            f"the optimizer {type(optimizer).__name__} is not accepted: its step computes the loss several times, by a closure, and "
-            "training.step() computes it once; give one whose step() needs none"
+            f"the optimizer {type(optimizer).__name__} is not accepted: its step() needs {', '.join(needed)}, and training.step() calls it "
+            "without: it computes the loss once, and not by a closure; give one whose step() needs nothing"
         )
     own = set(model.parameters())
     if foreign := sum(each not in own for group in optimizer.param_groups for each in group["params"]):
@@ -63,3 +63,10 @@ def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
             f"an optimizer with {foreign} parameters that are not the model's is not accepted: their gradients would not be summed over "
             "ranks; make them parameters of the model"
         )
+
+
+def _needed_arguments(optimizer: "Optimizer") -> list[str]:
+    """The arguments without a default of an optimizer's ``step``."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    arguments = inspect.signature(optimizer.step).parameters.values()
+    return [each.name for each in arguments if each.default is inspect.Parameter.empty and each.kind not in several]

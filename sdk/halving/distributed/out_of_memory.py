@@ -6,24 +6,28 @@ ends, as it does for any rank that ends, and its next attempt begins with the ha
 
 import contextlib
 import json
+import re
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from halving.errors import AlreadyExists, StoreError
+from halving.errors import AlreadyExists, StoreError, message_of
 from halving.records.run_record import RunRecords
 from halving.store.json_files import to_json
+from halving.store.retry import retry_while_unavailable
+from halving.store.store import Store
 
 if TYPE_CHECKING:
     import torch
 
 CHOICES = ("fail", "halve")
 _GIB = 2**30
-_MESSAGES = (  # of the RuntimeErrors that PyTorch raises where memory is not enough, beside its OutOfMemoryError
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
+_STORE_SECONDS = 30.0  # for which an unavailable store is waited for: the other ranks wait meanwhile
+# Of the RuntimeErrors that PyTorch and what is under it (cuBLAS, NCCL, Triton, ROCm) raise beside PyTorch's OutOfMemoryError.
+_MESSAGES = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory"
+    r"|(CUDA|HIP|Cuda failure \d+|Triton Error)\b.{0,40}out of memory"
+    r"|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT)(_STATUS)?_ALLOC_FAILED"
 )
 
 
@@ -32,25 +36,48 @@ class MemoryNotes:
 
     Args:
         attempt: this one.
+        rerun_of: ``project/run`` of the run that this one trains again, whose notes count as its own; None where it is no rerun.
     """
 
-    def __init__(self, records: RunRecords, attempt: int) -> None:
-        self._store, self._folder, self._name = records.store, f"{records.folder}/out-of-memory", f"{attempt:04d}.json"
+    def __init__(self, records: RunRecords, attempt: int, rerun_of: str | None = None) -> None:
+        self._store, self._folder, self._name = records.store, _folder_of(records), f"{attempt:04d}.json"
+        self._recorded = _folder_of(_records_of(records.store, rerun_of)) if rerun_of else None
 
     def leave(self, rank: int, micro_batch: int, allocated: str) -> None:
         """Note that a micro-batch of so many rows was too large; of several ranks the first one's note counts."""
         note = {"rank": rank, "micro_batch": micro_batch, "allocated": allocated}
+        create = partial(self._store.create, f"{self._folder}/{self._name}", to_json(note))
         with contextlib.suppress(AlreadyExists, StoreError):  # without it the attempt is a crash; the next one leaves another
-            self._store.create(f"{self._folder}/{self._name}", to_json(note))
+            retry_while_unavailable(self._store, "a note that memory ran out", create, longest=_STORE_SECONDS)
 
     def is_retry_due(self) -> bool:
         """Whether this attempt has left a note and none before it has: then the trial is tried once more."""
-        return self._store.names(self._folder) == [self._name]
+        look = partial(self._store.names, self._folder)
+        return retry_while_unavailable(self._store, "a note that memory ran out", look, longest=_STORE_SECONDS) == [self._name]
 
     def too_large(self) -> int | None:
-        """The rows of the smallest micro-batch that was too large in an earlier attempt."""
-        names = self._store.names(self._folder)
-        return min((int(json.loads(self._store.read(f"{self._folder}/{name}"))["micro_batch"]) for name in names), default=None)
+        """The rows of the smallest micro-batch that was too large in an earlier attempt, or in the run that is trained again."""
+        folders = [self._folder, *([self._recorded] if self._recorded else [])]
+        return min((rows for folder in folders for rows in _micro_batches(self._store, folder).values()), default=None)
+
+
+def too_large_by_attempt(records: RunRecords) -> dict[int, int]:
+    """Attempts at a run that ended because a micro-batch was too large for a rank's memory: their numbers, and how many rows it had."""
+    return _micro_batches(records.store, _folder_of(records))
+
+
+def _micro_batches(store: Store, folder: str) -> dict[int, int]:
+    notes = {int(name.partition(".")[0]): json.loads(store.read(f"{folder}/{name}")) for name in store.names(folder)}
+    return {attempt: int(note["micro_batch"]) for attempt, note in notes.items()}
+
+
+def _folder_of(records: RunRecords) -> str:
+    return f"{records.folder}/out-of-memory"
+
+
+def _records_of(store: Store, name: str) -> RunRecords:
+    project, _, run = name.partition("/")
+    return RunRecords(store, project, run)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -58,7 +85,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES)
+    return isinstance(error, RuntimeError) and _MESSAGES.search(message_of(error)) is not None
 
 
 def allocated(device: "torch.device | None") -> str:

@@ -333,7 +333,9 @@ class Training:
                 return
             if self._notes is not None:
                 self._notes.leave(rank, size, self._memory())
-                raise MicroBatchTooLarge(f"{what}. The next attempt goes on with half the micro-batch") from error
+                raise MicroBatchTooLarge(
+                    f"{what}. An attempt that goes on from its last checkpoint begins with half the micro-batch"
+                ) from error
         self._nonfinite.forget()
         if table := out_of_memory.summary(self._device):
             error.add_note(table)  # not of the error that is raised: the last line of a trial's error has to say what happened

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from halving.errors import InvalidInput
+from halving.errors import InvalidInput, message_of
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,11 @@ def prepared(
     """Change the model in place as its options say; give what its forward pass is to be called on.
 
     Raises:
-        InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options.
+        InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options, or
+            the optimizer whose parameters are to be sharded has made steps. Nothing is changed then.
     """
+    if options.shard == "fsdp" and ranks.world_size > 1 and optimizer.state:
+        raise InvalidInput("an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, then restore() it")
     blocks = blocks_of(model, options.blocks)
     if isinstance(options.compile, Mapping):
         check_compile(options.compile)
@@ -115,10 +118,14 @@ def check_compile(options: "Mapping[str, Any]") -> None:
     """
     from torch import nn
 
+    backend = options.get("backend", "inductor")
+    if not isinstance(backend, str) and not callable(backend):
+        raise InvalidInput(f"compile's backend = {backend!r:.80} is not accepted: give the name of one, or a function")
     try:
         nn.Identity().compile(**options)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"compile = {dict(options)!r} is not accepted by torch.compile: {error}") from None
+    except Exception as error:  # noqa: BLE001  # torch has errors of every kind for these, also bare assertions
+        why = message_of(error) or type(error).__name__
+        raise InvalidInput(f"compile = {dict(options)!r} is not accepted by torch.compile: {why}") from None
 
 
 def compile_blocks(model: "nn.Module", blocks: "Sequence[str]", options: "Mapping[str, Any]") -> None:
@@ -166,9 +173,6 @@ def shard(
     """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer gets the shards.
 
     The model's output is fp32, whatever it computes in.
-
-    Raises:
-        InvalidInput: the optimizer has made steps.
     """
     from dataclasses import replace
 
@@ -177,8 +181,6 @@ def shard(
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    if optimizer.state:
-        raise InvalidInput("an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, then restore() it")
     names = {parameter: name for name, parameter in model.named_parameters()}
     mesh = init_device_mesh(device.type, (get_world_size(),))
     for name in blocks:

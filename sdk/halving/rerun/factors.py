@@ -125,6 +125,18 @@ def resized_attempts(info: RunInfo) -> list[Difference]:
     ]
 
 
+def halved_attempts(too_large: Mapping[int, int]) -> list[Difference]:
+    """The attempts of a trial that ended because a micro-batch was too large: a rerun has half of it from its first step.
+
+    Args:
+        too_large: attempt to the rows of that micro-batch (:func:`halving.distributed.out_of_memory.too_large_by_attempt`).
+    """
+    return [
+        Difference("hardware", f"micro-batch of attempt {attempt}", f"{rows} rows, too many for a rank's memory", "half of them")
+        for attempt, rows in too_large.items()
+    ]
+
+
 def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Of Python, packages, hardware and image what counts as a difference: names and values."""
     python, hardware = provenance.get("python") or {}, provenance.get("hardware") or {}

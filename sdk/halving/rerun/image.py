@@ -1,7 +1,7 @@
 """What has to be brought back of a trial that ran in a pod: its image is its code, and what differs there is known before it trains."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from halving.errors import InvalidInput
@@ -28,6 +28,10 @@ class ImagePlan:
     resources: Mapping[str, Any]
     trainable_sha256: str | None
     incomplete: tuple[Difference, ...] = ()
+
+    def with_incomplete(self, more: Iterable[Difference]) -> "ImagePlan":
+        """The same, with more that cannot be brought back."""
+        return replace(self, incomplete=(*self.incomplete, *more))
 
     @property
     def by_tag(self) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from halving.data.dataset import Dataset
 from halving.data.shard_copies import fetch_again
 from halving.data.shards import shards_of
+from halving.distributed.out_of_memory import too_large_by_attempt
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.ingest.recovery import recover_run
 from halving.machine.temporary_folders import scratch_folder
@@ -19,7 +20,7 @@ from halving.records.run_record import RunRecords
 from halving.rerun.comparison import read_points
 from halving.rerun.environment import Environments, environment_of, environments
 from halving.rerun.execution import search_path, train_again, trial_request
-from halving.rerun.factors import FACTORS, Difference, environment_differences, exact_image
+from halving.rerun.factors import FACTORS, Difference, environment_differences, exact_image, halved_attempts
 from halving.rerun.image import ImagePlan, digest_in, is_moved, known_before, known_in_pod
 from halving.rerun.plan import Plan, plan_of
 from halving.rerun.pods import PodRerun, Pods, RerunFailed
@@ -103,7 +104,10 @@ def planned(store: Store, project: str, run: str) -> tuple[RunInfo, Plan]:
         info = read_run(store, project, run)
     if info.status == RUNNING:
         raise InvalidInput(f"run {project}/{run} is training now: wait for its end")
-    plan = plan_of(info, RunRecords(store, project, run).latest_checkpoint())
+    records = RunRecords(store, project, run)
+    plan = plan_of(info, records.latest_checkpoint())
+    if halved := tuple(halved_attempts(too_large_by_attempt(records))):
+        plan = replace(plan, incomplete=(*plan.incomplete, *halved), image=plan.image and plan.image.with_incomplete(halved))
     _check_data(store, plan)
     return info, plan
 

@@ -98,6 +98,7 @@ class Run:
         if seed is not None:
             rng_state.seed_everything(seed)
         self.records = RunRecords(store, project, run_id)
+        self._rerun_of: str | None = (parent or {}).get("rerun_of")
         self._progress: Progress | GangProgress
         self._finished, self._process = False, os.getpid()
         self._ends_together = ranks.world_size > 1 and trial is None
@@ -263,7 +264,7 @@ class Run:
             raise InvalidInput(
                 f"run.distribute() after {earlier[0]} is not accepted: distribute the one model that is trained, then restore and save it"
             )
-        notes = MemoryNotes(self.records, self.attempt)
+        notes = MemoryNotes(self.records, self.attempt, self._rerun_of)
         self._training = distribute(self._ranks, self.device, model, optimizer, seed=self.seed, notes=notes, log=self.log, **options)
         self._expect_saves(model, optimizer)
         return self._training

@@ -22,6 +22,7 @@ from halving.errors import (
     OutOfMemory,
     StoreError,
     StoreUnavailable,
+    message_of,
 )
 from halving.run import signals
 from halving.run.init import open_trial
@@ -137,7 +138,10 @@ def _is_final(error: Exception) -> bool:
 
 def _what_was_allocated(run: Run | None) -> str:
     rank = run.rank if run else int(os.environ.get("RANK", "0"))
-    device = run.device if run and "torch" in sys.modules else None
+    device = None
+    if run and "torch" in sys.modules:
+        with contextlib.suppress(Exception):  # a GPU whose memory was not enough to begin with it
+            device = run.device
     return (
         f"rank {rank} ran out of memory: {allocated(device)}. It would again, so the trial is not tried again: load or compute less at "
         "once. (out_of_memory='halve' of run.distribute is for what training.step computes)"
@@ -192,6 +196,6 @@ def _without_own_frames(error: BaseException) -> str:
     """
     trace = error.__traceback__.tb_next if error.__traceback__ and error.__traceback__.tb_next else error.__traceback__
     text = "".join(traceback.format_exception(type(error), error, trace)).strip()
-    said = str(error)
+    said = message_of(error)
     what, at, _ = said.partition(_PLACE_IN_CALLBACK)
     return text.replace(said.strip(), what.strip()) if at else text

@@ -86,7 +86,7 @@ export function Environment({ provenance }) {
 }
 
 /** What the catalog says of how an attempt ended, in the words of a run's record. */
-const OUTCOMES = /** @type {Record<string, string>} */ ({ complete: "finished", pause: "paused", stop: "stopped", retry: "crashed", fail: "failed", requeue: "given back" });
+const OUTCOMES = /** @type {Record<string, string>} */ ({ complete: "finished", pause: "paused", stop: "stopped", retry: "crashed", fail: "failed", requeue: "given back", resized: "other resources", halved: "out of memory, halved", preempted: "preempted" });
 
 /**
  * Every attempt, and why it ended.

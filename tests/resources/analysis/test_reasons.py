@@ -4,6 +4,7 @@ import traceback
 
 import pytest
 
+from halving.trial_process.main import _what_was_allocated, _without_own_frames
 from resources.analysis.reasons import short_reason
 
 _CHAINED = """rank 1: Traceback (most recent call last):
@@ -20,8 +21,6 @@ halving.errors.OutOfMemory: rank 1 ran out of memory in step 1, with 2 micro-bat
 |=====================|
 | PyTorch CUDA memory |
 |=====================|"""
-
-_NOTE = "rank 1 ran out of memory in step 3. The next attempt goes on with half the micro-batch"
 
 
 @pytest.mark.parametrize(
@@ -42,10 +41,6 @@ _NOTE = "rank 1 ran out of memory in step 3. The next attempt goes on with half 
             "rank 1 did not come to save",
         ),
         ("Traceback (most recent call last):\n  File 'a', line 1", "File 'a', line 1"),  # it was cut off there
-        (
-            f"rank 1: Traceback (most recent call last):\n  File 'a', line 1\ntorch.OutOfMemoryError: CUDA out of memory\n{_NOTE}",
-            _NOTE,
-        ),
     ],
 )
 def test_a_reason_is_the_exceptions_line_or_the_last(error: str | None, reason: str | None) -> None:
@@ -60,3 +55,26 @@ def test_what_is_noted_behind_an_exception_and_a_longer_message_are_no_reason() 
     except ValueError as raised:
         text = "".join(traceback.format_exception(raised))
     assert short_reason(text) == "ValueError: the first line"
+
+
+def _traceback_of(error: Exception) -> str:
+    try:
+        raise error
+    except Exception as raised:  # noqa: BLE001
+        return _without_own_frames(raised)
+
+
+def test_memory_that_ran_out_outside_of_a_step_has_the_rank_and_what_was_allocated_as_its_reason() -> None:
+    error = MemoryError("Unable to allocate 2.00 EiB")
+    error.add_note(_what_was_allocated(None))
+    reason = short_reason(_traceback_of(error))
+    assert reason is not None
+    assert reason.startswith("rank 0 ran out of memory: the process had taken ")
+
+
+def test_the_reason_of_several_errors_at_once_is_their_groups() -> None:
+    group = ExceptionGroup("two of the loaders", [ValueError("a"), TypeError("b")])
+    assert short_reason(f"rank 1: {_traceback_of(group)}") == "rank 1: ExceptionGroup: two of the loaders (2 sub-exceptions)"
+    later = RuntimeError("given up")
+    later.__cause__ = group
+    assert short_reason(_traceback_of(later)) == "RuntimeError: given up"

@@ -98,3 +98,22 @@ def test_a_checkpoints_record_keeps_what_was_skipped_before_it(tmp_path: Path) -
     skips = skips_of(Store(tmp_path), "p", "r")
     assert skips is not None
     assert [each.count for each in skips.checkpoints] == [5]
+
+
+@pytest.mark.parametrize(
+    "missed",
+    [{"count": 1}, {**_AWAY, "since": "yesterday"}, {**_AWAY, "count": "many"}, [1], "all"],
+)
+def test_a_record_that_an_image_has_written_otherwise_says_nothing_of_skipped_checkpoints(missed: Any) -> None:
+    assert skipped_checkpoints([_saved(7, 1, missed), _saved(9, 1, {**_AWAY, "more": 1})], []) == [
+        SkippedCheckpoints(1, 5, _AWAY["since"], _AWAY["why"], 9)
+    ]
+
+
+def test_a_count_that_is_not_finite_is_no_count(tmp_path: Path) -> None:
+    with halving.init("p", {}, id="r", root=str(tmp_path), system_metrics=None) as run:
+        run.log({"system/skipped_steps": float("inf")}, step=1)
+        run.log({"system/skipped_steps": 2.0}, step=2)
+    skips = skips_of(Store(tmp_path), "p", "r")
+    assert skips is not None
+    assert [each.count for each in skips.steps] == [2]

@@ -107,3 +107,18 @@ def test_a_gang_is_trained_again_in_as_many_processes_as_it_had(backend: Backend
     assert (verdict.verdict, verdict.status, verdict.factors) == ("identical", ("finished", "finished"), [])
     assert verdict.points == 2 * 4, "rank 0 alone logs"
     assert read_run(backend.store, "small", verdict.run).summary["ranks"] == 2.0
+
+
+@pytest.mark.slow
+def test_a_gang_that_ran_out_of_memory_is_trained_again_with_half_the_micro_batch_from_its_first_step(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    given = {"trainable": "tests.search_trainables:train_with_memory_for_four_rows", "strategy": {"random": {"budget": 3}}, "max_trials": 1}
+    ran = Ran(backend, small_spec(**given, max_retries=0, resources={"processes": 2})).work()
+    assert [attempt.outcome for attempt in history_of(backend.catalog, f"{ran.sweep}.0000").attempts] == ["halved", "complete"]
+    verdict = rerun(backend.store, "small", f"{ran.sweep}.0000", OPTIONS, tell=print)
+    assert verdict.status == ("finished", "finished")
+    assert [(each.factor, each.name, each.recorded) for each in verdict.factors] == [
+        ("hardware", "micro-batch of attempt 1", "8 rows, too many for a rank's memory")
+    ]
+    assert read_run(backend.store, "small", verdict.run).summary["rows"] == 4.0

@@ -79,7 +79,7 @@ def test_a_rank_that_runs_out_of_memory_has_all_go_on_with_half_the_micro_batch_
     assert isinstance(raised, Raised)
     assert not raised.final
     assert "rank 1 ran out of memory in step 3, with 1 micro-batches of 8 rows" in raised.error
-    assert "The next attempt goes on with half the micro-batch" in raised.error
+    assert "An attempt that goes on from its last checkpoint begins with half the micro-batch" in raised.error
     assert gang(store, 2, "more than 4 rows", out_of_memory="halve") == Stopped()
     halved = [line.split() for line in Path(store.root, "steps.0").read_text().splitlines()]
     assert [line[:3] for line in halved] == [["1", "1", "8"]] * 2 + [["2", "2", "4"]] * 2 + [["2", "3", "4"]] * 2

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from halving.distributed.ranks import ALONE
 from halving.distributed.training import Training, distribute
@@ -29,6 +29,9 @@ def make(model: nn.Module | None = None, **options: Any) -> Training:
         ({"out_of_memory": "retry"}, "out_of_memory = 'retry' is not accepted: give one of 'fail', 'halve'"),
         ({"compile": "inductor"}, "compile = 'inductor' is not accepted: give True, False, or a dict of options of torch.compile"),
         ({"compile": {"backend": "gcc"}}, "compile = {'backend': 'gcc'} is not accepted by torch.compile: Invalid backend: 'gcc'"),
+        ({"compile": {"backend": 3}}, "compile's backend = 3 is not accepted: give the name of one, or a function"),
+        ({"compile": {"options": "x"}}, "compile = {'options': 'x'} is not accepted by torch.compile: "),
+        ({"compile": {"dynamic": "x"}}, "compile = {'dynamic': 'x'} is not accepted by torch.compile: "),
         ({"compile": {"fast": True}}, "compile = {'fast': True} is not accepted by torch.compile: .* unexpected keyword argument 'fast'"),
         ({"compile": {"mode": "fast"}}, "compile = {'mode': 'fast'} is not accepted by torch.compile: Unrecognized mode=fast"),
         (
@@ -63,6 +66,13 @@ def test_what_cannot_be_trained_is_refused() -> None:
         distribute(ALONE, CPU, Net(), torch.optim.SGD(other.parameters(), lr=0.1))
 
 
+class OfALoss(torch.optim.SGD):
+    """An optimizer whose step has an argument of its own."""
+
+    def step(self, loss: Tensor) -> None:  # type: ignore[override]
+        raise NotImplementedError
+
+
 def test_what_is_no_model_or_no_optimizer_is_refused() -> None:
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -72,13 +82,18 @@ def test_what_is_no_model_or_no_optimizer_is_refused() -> None:
     for given in ([optimizer], torch.optim.lr_scheduler.ConstantLR(optimizer), model):
         with pytest.raises(InvalidInput, match=r"optimizer = [\s\S]* is not accepted: .* a torch.optim.Optimizer"):
             distribute(ALONE, CPU, model, given)
-    with pytest.raises(InvalidInput, match="the optimizer LBFGS is not accepted: its step computes the loss several times, by a closure"):
+    with pytest.raises(InvalidInput, match=r"the optimizer OfALoss is not accepted: its step\(\) needs loss, and"):
+        distribute(ALONE, CPU, model, OfALoss(model.parameters()))
+    with pytest.raises(InvalidInput, match=r"the optimizer LBFGS is not accepted: its step\(\) needs closure, and"):
         distribute(ALONE, CPU, model, torch.optim.LBFGS(model.parameters()))
 
 
 def test_a_model_that_is_wrapped_or_cannot_be_trained_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"a model in DataParallel is not accepted: run.distribute.. wraps it by itself"):
         make(nn.DataParallel(Net()))
+    inner = nn.Sequential(Net(), nn.DataParallel(nn.Linear(2, 2)))
+    with pytest.raises(InvalidInput, match=r"a model in DataParallel is not accepted"):
+        make(inner)
     with pytest.raises(InvalidInput, match="the model Net with parameters on the meta device is not accepted"):
         make(Net().to("meta"))
     with pytest.raises(InvalidInput, match="the model Net is not accepted: none of its parameters requires gradients"):

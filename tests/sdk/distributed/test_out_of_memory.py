@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from halving import Store
-from halving.distributed.out_of_memory import MemoryNotes, is_out_of_memory
+from halving.distributed.out_of_memory import MemoryNotes, is_out_of_memory, too_large_by_attempt
 from halving.errors import OutOfMemory
 from halving.records.run_record import RunRecords
+
+
+class Nameless(RuntimeError):
+    """An error that cannot say what it is, as one whose attributes are not set yet."""
+
+    def __str__(self) -> str:
+        raise AttributeError("nothing")
 
 
 @pytest.mark.parametrize(
@@ -20,6 +27,13 @@ from halving.records.run_record import RunRecords
         (RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to …"), True),
         (RuntimeError("CUDA error: out of memory"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), True),
+        (RuntimeError("CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"), True),
+        (RuntimeError("cuFFT error: CUFFT_ALLOC_FAILED"), True),
+        (RuntimeError("CUDA driver error: out of memory"), True),
+        (RuntimeError("NCCL error: unhandled cuda error. Last error:\nCuda failure 2 'out of memory'"), True),
+        (RuntimeError("Triton Error [CUDA]: out of memory"), True),
+        (RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB"), True),
+        (Nameless(), False),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
         (ValueError("CUDA error: out of memory"), False),
     ],
@@ -35,7 +49,16 @@ def test_the_first_attempt_that_leaves_a_note_asks_for_another_and_no_later_one_
     assert first.too_large() is None
     for rank in (3, 1):
         first.leave(rank, 8, "80 GiB")  # of two ranks the first one's counts
+    assert too_large_by_attempt(records) == {2: 8}
     assert first.is_retry_due()
     assert second.too_large() == 8
     second.leave(3, 4, "80 GiB")
     assert not second.is_retry_due()
+
+
+def test_a_rerun_begins_with_the_half_of_what_was_too_large_in_the_run_that_it_trains_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    MemoryNotes(RunRecords(store, "p", "s.0001"), 1).leave(0, 8, "80 GiB")
+    again = RunRecords(store, "p", "rerun-1")
+    assert MemoryNotes(again, 1, rerun_of="p/s.0001").too_large() == 8
+    assert MemoryNotes(again, 1).too_large() is None

@@ -144,6 +144,17 @@ def lose_another_rank(run: Run) -> None:
     raise RuntimeError("Got the following error: Connection closed by peer\n\nAt:\n  /torch/default_hooks.py(31): <lambda>\n")
 
 
+class Unsayable(Exception):
+    """Its message is made of what nobody has set."""
+
+    def __str__(self) -> str:
+        return str(self.what)
+
+
+def raise_what_cannot_be_said(run: Run) -> None:
+    raise Unsayable
+
+
 def return_at_once(run: Run) -> None:
     pass
 
@@ -290,6 +301,13 @@ def test_a_trainable_that_runs_out_of_memory_is_not_tried_again_and_its_rank_is_
     assert raised.final
     assert error in raised.error
     assert "rank 0 ran out of memory: the process had taken" in raised.error.splitlines()[-1]
+
+
+def test_an_error_whose_message_cannot_be_had_is_told_by_its_class(store: Store) -> None:
+    (raised,) = execute(store, "raise_what_cannot_be_said", 2)
+    assert isinstance(raised, Raised)
+    assert not raised.final
+    assert raised.error.splitlines()[-1].endswith("Unsayable: <exception str() failed>")
 
 
 def test_a_checkpoint_that_lacks_a_name_is_final(store: Store) -> None:

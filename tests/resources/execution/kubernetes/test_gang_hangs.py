@@ -81,7 +81,7 @@ def test_a_gang_whose_collective_hung_ends_although_a_pod_that_beats_says_nothin
 def test_a_pod_that_is_lost_is_a_better_reason_than_the_collective_that_it_did_not_come_to(
     formed: Callable[[], Formed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_process, "_BROKEN_BEAT_SECONDS", 0.0)
+    monkeypatch.setattr(gang_process, "_HUNG_BEAT_SECONDS", 0.0)
     gang_of_two = formed()
     gang_of_two.says.set(gang.hung("pod-0"), HANG.to_text())
     gang_of_two.says.set(gang.ended("pod-0"), gang.end_to_bytes(Raised(describe(HANG), False, None)).decode())
@@ -119,3 +119,8 @@ def test_a_gang_ends_within_its_timeout_and_five_seconds() -> None:
     assert given_up + heard + gang_process._HANG_SECONDS < 5
     answered = gang.BEAT_SECONDS + agent._MONITOR_SECONDS + rank_stacks._WAIT_SECONDS
     assert answered < gang_process._HANG_SECONDS, "the other pods say meanwhile where their ranks are"
+    silent = (
+        1.0 + gang_process._HANG_SECONDS - heard
+    )  # of a pod that was lost when the others entered the collective; 1 s is the shortest timeout
+    assert 3 * gang.BEAT_SECONDS < gang_process._HUNG_BEAT_SECONDS
+    assert silent + given_up > gang_process._HUNG_BEAT_SECONDS, "such a pod is known to be lost before the gang is ended as hung"

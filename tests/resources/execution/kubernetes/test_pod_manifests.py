@@ -200,7 +200,14 @@ def test_without_the_variable_there_is_no_cluster(monkeypatch):
             r"nvidia.com/gpu, which is the gpu_resource: a sweep's spec asks for gpus",
         ),
         ("trial_pods: {gangs: {env: {RANK: '0'}}}", r"trial_pods.gangs.env is not accepted: RANK is set by the platform: leave it out"),
-        ("trial_pods: {gangs: {env: {A-B: x}}}", r"'A-B' is no variable's name"),
+        ("trial_pods: {gangs: {env: {1A: x}}}", r"'1A' is no variable's name"),
+        ("trial_pods: {env: {TORCHELASTIC_RUN_ID: x}}", r"trial_pods.env is not accepted: TORCHELASTIC_RUN_ID is set by the platform"),
+        ("trial_pods: {env: {HALVING_CATALOG: x}}", r"HALVING_CATALOG is not for pods of trials: what their image does is not trusted"),
+        ("trial_pods: {volume_mounts: [{name: a, mountPath: /tmp/.}]}", r"/tmp/\. is a volume of each pod already"),
+        (
+            "trial_pods: {annotations: {container.apparmor.security.beta.kubernetes.io/trial: unconfined}}",
+            r"apparmor.security.beta.kubernetes.io/trial is set by the platform: leave it out",
+        ),
         ("trial_pods: {gangs: {annotations: {kueue.x-k8s.io/pod-group-total-count: '9'}}}", r"total-count is set by the platform"),
         (
             "trial_pods: {annotations: {halving/gang: x}}",
