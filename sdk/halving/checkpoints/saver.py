@@ -65,8 +65,8 @@ class Saver:
         """The digest of a checkpoint that :meth:`settle` has named."""
         return digest
 
-    def land(self) -> None:
-        """Wait for what is being written beside training; nothing is."""
+    def land(self, ends: float) -> None:
+        """Wait until what is being written beside training counts; nothing is."""
 
     def drain(self, seconds: float) -> None:
         """Wait until what is written beside training counts; nothing is."""

@@ -191,7 +191,7 @@ class Gang:
         self._flagged = True
 
     def gather(self, call: str, own: Any) -> list[Any]:
-        self._arrive(call)
+        self.barrier(call)
         return self._exchange(own)
 
     def any_later(self, flag: bool) -> bool:
@@ -206,7 +206,8 @@ class Gang:
         return found
 
     def barrier(self, call: str) -> None:
-        self._arrive(call)
+        if self._arrive(call):
+            self._flagged = True  # rank 0 hears of it at the next :meth:`together`
 
     def share_waited(self) -> float | None:
         return self.watch.share_waited() if self.watch is not None else None

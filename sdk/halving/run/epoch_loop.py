@@ -9,7 +9,7 @@ from halving.checkpoints.saver import Saver
 from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.errors import CheckpointMissing, Diverged, InvalidInput, StoreError
 from halving.records.run_record import SavedCheckpoint
-from halving.store.retry import warn
+from halving.store.retry import RETRY_SECONDS, warn
 from halving.trial.bounds import accepted_ranges, problem
 from halving.trial.context import Controller, TrialContext
 from halving.trial.objectives import Tallies
@@ -71,7 +71,10 @@ class Progress:
         return self._stopping
 
     def end(self) -> None:
-        """The trainable has returned."""
+        """The trainable has returned: what it has saved counts from now on, or is given up where the store is unavailable for too long."""
+        self._saver.land(monotonic() + RETRY_SECONDS)
+        if self._saver.newest is None and self.unsaved is None:
+            self.unsaved = self._saver.missed
 
     @property
     def checkpoint(self) -> SavedCheckpoint | None:
@@ -123,8 +126,11 @@ class Progress:
         """As :meth:`halving.Run.save`."""
         if self._started is None:
             needed = self._trial is not None  # the trainable may return after it
-            self._saver.land()  # here every save counts, so none is skipped because of the one before
-            digest = self._saver.write(state) if needed else self._saver.write_if_available(state)
+            if needed:
+                digest: str | None = self._saver.write(state)
+            else:
+                self._saver.land(math.inf)  # every save counts here, so none is skipped because of the one before
+                digest = self._saver.write_if_available(state)
             self._count(self.epoch, self.reported, needed=needed)
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
@@ -144,8 +150,11 @@ class Progress:
         Raises:
             StoreError: the store refuses, or is unavailable for ``seconds`` seconds.
         """
-        if self._started is None and self._saver.has_uncounted:
-            self._ends_by = monotonic() + seconds
+        if self._started is not None:
+            return
+        self._ends_by = monotonic() + seconds
+        self._saver.land(self._ends_by)
+        if self._saver.has_uncounted:
             self._saver.settle(needed=True, best=False)
             self._count(self.epoch, self.reported, needed=True)
 

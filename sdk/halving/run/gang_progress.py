@@ -93,7 +93,11 @@ class GangProgress:
 
     def end(self) -> None:
         """The training is over, on every rank."""
-        self._together("the end of the training", lambda leading: leading.make_up(_END_SECONDS))
+        if self._in_trial:
+            self._together("the end of the training", lambda leading: leading.end())
+            self.unsaved = self._leading.unsaved if self._leading else None
+        else:
+            self._together("the end of the training", lambda leading: leading.make_up(_END_SECONDS))
 
     def make_up(self, seconds: float) -> None:
         """Nothing: it takes all ranks, so it was done in :meth:`end`."""
@@ -108,6 +112,8 @@ class GangProgress:
         if self._closed or not self._in_trial:
             return False
         self._asked = True
+        if self._part is not None:
+            self._part.is_stopping = True
         self._ranks.flag()
         return True
 

@@ -27,7 +27,7 @@ class Outage:
 
     def __init__(self) -> None:
         self._waiting, self._since = 0, 0.0
-        self._changed = threading.Lock()
+        self._changed = threading.RLock()  # a SIGTERM's handler comes here, too, in the main thread
 
     def begin(self, message: str) -> None:
         """A thread waits from now on."""
@@ -81,7 +81,8 @@ def retry_while_unavailable(
                     raise
                 if not waits:
                     waits = True
-                    message = f"{what} waits for the store {store.root}, up to {left:.0f} s: {error}"
+                    limit = f", up to {left:.0f} s" if math.isfinite(left) else ""
+                    message = f"{what} waits for the store {store.root}{limit}: {error}"
                     outage.begin(message) if outage is not None else warn(message)
                 again = time.monotonic() + error.retry_after + next(pauses)
             while (now := time.monotonic()) < min(again, end, give_up_at()):

@@ -1,7 +1,9 @@
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from halving.checkpoints.sharded.save import Save
 from tests.checkpoints import Gate, gate_before_writing
 
 
@@ -10,3 +12,17 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Before what is written beside training."""
     with gate_before_writing(monkeypatch) as gate:
         yield gate
+
+
+@pytest.fixture
+def awaited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once training, and not the thread of a record, waits for a save."""
+    event, join = threading.Event(), Save.join
+
+    def joined(save: Save, seconds: float | None = None) -> bool:
+        if threading.current_thread().name != "halving-checkpoint-record":
+            event.set()
+        return join(save, seconds)
+
+    monkeypatch.setattr(Save, "join", joined)
+    return event

@@ -1,5 +1,6 @@
 """One process that saves what is large: a save is a copy, which is written while training goes on."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from halving.checkpoints.restoring import restore, saved_state
 from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.errors import InvalidInput, StoreUnavailable
 from halving.run.run import Run
+from halving.trial.context import ObjectiveRule
 from tests.checkpoints import Gate
 from tests.sdk.conftest import Script
 from tests.sdk.run.test_run import Grants, start, trial
@@ -75,6 +77,57 @@ def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: 
         assert run.checkpoint.digest == digest
     assert saved_values(store, run) == [(1, 1.0), (3, 3.0)]  # one was in flight in epoch 2
     assert all(saved.sharded for saved in run.records.checkpoints())
+
+
+def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(store: Store, gate: Gate, awaited: threading.Event) -> None:
+    run = trial(store, Grants(9))
+    for epoch in run.epochs():
+        if epoch == 2:
+            break
+        run.report(score=0.5)
+        run.save(model=nn.Linear(16, WIDTH, bias=False))
+    assert run.checkpoint is None
+    threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
+    run.end()
+    assert run.checkpoint is not None
+    assert (run.checkpoint.epoch, run.unsaved) == (1, None)
+    run.finish()
+
+
+def test_a_trial_that_returns_early_without_its_checkpoint_says_that_the_store_was_away(store: Store, gate: Gate) -> None:
+    gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
+    gate.open.set()
+    run = trial(store, Grants(9))
+    for epoch in run.epochs():
+        if epoch == 2:
+            break
+        run.report(score=0.5)
+        run.save(model=nn.Linear(16, WIDTH, bias=False))
+    with pytest.warns(UserWarning, match="a checkpoint of s.0001 could not be stored"):
+        run.end()
+    assert "curlCode: 28" in str(run.unsaved)
+    run.finish()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
+def test_a_save_behind_a_trials_loop_does_not_wait_for_the_best_epochs_for_ever(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halving.checkpoints.sharded.saver.RETRY_SECONDS", 0.5)
+    gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
+    gate.open.set()
+    run, model = trial(store, Grants(9), objectives=(ObjectiveRule("score", maximize=True, summary="best"),)), nn.Linear(16, WIDTH)
+    for epoch in run.epochs():
+        if epoch == 2:
+            break
+        run.report(score=0.5)
+        run.save(model=model)
+    with pytest.raises(StoreUnavailable):
+        run.save(model=model)
+    gate.fault = None
+    assert run.save(model=model) is not None
+    run.finish()
 
 
 def test_a_trial_waits_for_the_checkpoint_of_a_rung(store: Store, gate: Gate) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from hashlib import sha256
-from threading import Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.ranks import agreed, as_failure, error_of
@@ -147,6 +147,7 @@ class Save:
     """A save in flight.
 
     Attributes:
+        number: of the save, from 1.
         name: stands for it until its digest is known.
         digest: of the checkpoint, on rank 0, once it is complete.
         error: on rank 0, why it is not there.
@@ -154,6 +155,7 @@ class Save:
         seconds: that it took.
         waits: whether this rank's thread waits for a store that is unavailable.
         is_recalled: whether nobody needs it any more.
+        give_up_at: until when, by ``time.monotonic``, an unavailable store is waited for.
     """
 
     def __init__(
@@ -168,7 +170,9 @@ class Save:
     ) -> None:
         self._store, self._ranks, self._group, self._rng = store, ranks, group, rng
         self._planner, self._plan, self._metadata, self._writer = planned
-        self.name = f"save {number}"
+        self.number, self.name = number, f"save {number}"
+        self._deciding = Lock()  # whether it waits for the store
+        self._has_given_up = False
         self.digest: str | None = None
         self.weights: str | None = None
         self.error: HalvingError | None = None
@@ -190,6 +194,12 @@ class Save:
         """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the store is not waited for."""
         self.is_recalled = self._writer.is_recalled = True
 
+    def keep(self, give_up_at: Callable[[], float]) -> bool:
+        """Wait for an unavailable store for longer than was said; False: this rank has given up already."""
+        with self._deciding:
+            self.give_up_at = give_up_at
+            return not self._has_given_up
+
     def begin_again(self, give_up_at: Callable[[], float]) -> None:
         """Write the same copy once more, on all ranks, where it could not be written. It must have ended, and be the newest.
 
@@ -203,8 +213,9 @@ class Save:
         del self._planner, self._plan, self._metadata, self._writer
 
     def _start(self, give_up_at: Callable[[], float]) -> None:
-        self._give_up_at = give_up_at
+        self.give_up_at = give_up_at
         self.error = None
+        self._has_given_up = False
         self.waits = self.is_recalled = self._writer.is_recalled = False
         self._thread = start_thread("halving-checkpoint", self._work)
 
@@ -260,13 +271,14 @@ class Save:
                 try:
                     return action()
                 except StoreUnavailable as error:
-                    if (left := self._seconds_left()) <= 0:
+                    if self._gives_up():
                         raise
                     if not self.waits:
                         self.waits = True
+                        left = self._seconds_left()
                         limit = f", up to {left:.0f} s" if math.isfinite(left) else ""
                         warn(f"a checkpoint waits for the store {self._store.root}{limit}: {error}")
-                    if not self._is_back(reach, error.retry_after + next(pauses)):
+                    if not self._is_back(reach, error.retry_after + next(pauses)) and self._gives_up():
                         raise
         finally:
             reach.close()
@@ -285,7 +297,13 @@ class Save:
 
     def _seconds_left(self) -> float:
         """For which an unavailable store is waited for."""
-        return 0.0 if self.is_recalled else self._give_up_at() - time.monotonic()
+        return 0.0 if self.is_recalled else self.give_up_at() - time.monotonic()
+
+    def _gives_up(self) -> bool:
+        """Whether the time is over, at last: then :meth:`keep` comes too late."""
+        with self._deciding:
+            self._has_given_up = self._seconds_left() <= 0
+            return self._has_given_up
 
 
 def start_thread(name: str, target: Callable[[], None]) -> Thread | None:

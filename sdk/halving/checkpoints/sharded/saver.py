@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _BEGIN, _AGAIN = "write a checkpoint", "write the same copy once more"
-_RECALL, _ASK = "give up the checkpoint", "say whether the store is waited for"
+_KEEP, _RECALL = "wait for the store with the checkpoint", "give up the checkpoint"
+_ASK = "say whether the checkpoint in flight is to be waited for"
 _CALL = "run.save()"
 _LOOK_SECONDS = 0.2  # between two looks at a save that is waited for
 
@@ -40,6 +41,7 @@ class Part:
 
     Attributes:
         given: what was given to the newest save.
+        is_stopping: whether a SIGTERM has come to this rank.
         orders: by name, what rank 0 may order.
     """
 
@@ -47,12 +49,14 @@ class Part:
         self._staging = Staging(store, ranks)
         self._flight: Save | None = None
         self.given: dict[str, Any] = {}
+        self.is_stopping = False
         self._ranks = ranks
         self.orders: Mapping[str, Callable[[Any], None]] = {
             _BEGIN: self._begin,
             _AGAIN: self._begin_again,
+            _KEEP: self._keep,
             _RECALL: self._recall,
-            _ASK: self._say_whether_it_waits,
+            _ASK: self._say_whether_it_holds_up,
         }
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
@@ -73,19 +77,23 @@ class Part:
         if self._flight is not None:
             self._flight.join()
         with contextlib.suppress(Exception):  # rank 0 raises it, and this rank with it
-            self._flight = self._staging.begin(self.given, _until(patience))
+            self._flight = self._staging.begin(self.given, _end_of(patience))
 
     def _begin_again(self, patience: float) -> None:
         assert self._flight is not None
         self._flight.join()
-        self._flight.begin_again(_until(patience))
+        self._flight.begin_again(_end_of(patience))
+
+    def _keep(self, _: Any) -> None:
+        assert self._flight is not None
+        self._ranks.gather(_CALL, self._flight.keep(_end_of(math.inf)))
 
     def _recall(self, _: Any) -> None:
         assert self._flight is not None
         self._flight.recall()
 
-    def _say_whether_it_waits(self, _: Any) -> None:
-        self._ranks.gather(_CALL, self._flight is not None and self._flight.waits)
+    def _say_whether_it_holds_up(self, _: Any) -> None:
+        self._ranks.gather(_CALL, self.is_stopping or (self._flight is not None and self._flight.waits))
 
 
 class AsyncSaver:
@@ -105,7 +113,10 @@ class AsyncSaver:
         self._staging = Staging(store, ranks)
         self._flight: Save | None = None  # the newest save, as long as it may not have ended
         self._publishing: Thread | None = None  # waits for it, and makes it count
-        self._uncounted: Save | None = None  # this epoch's, which does not count yet
+        self._changing = Lock()  # newest, which that thread changes, too
+        self._newest_save = 0  # the number of the save that newest is of
+        self._is_closed = False
+        self._uncounted: Save | None = None  # this epoch's, or in a loop of one's own the last
         self._counted: Save | None = None  # the newest that counts, or will when it is written
         self._best: Save | None = None  # the newest of a best epoch
         self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
@@ -127,11 +138,10 @@ class AsyncSaver:
 
     @property
     def has_uncounted(self) -> bool:
-        """Whether the state that was given last, or its record, is not written; what is being written is waited for."""
+        """Whether the state that was given last, or its record, is not written yet."""
         if self._skipped is not None or self._uncounted is None:
             return self._skipped is not None
-        self.land()
-        return self.newest is None or self.newest.digest != self._uncounted.digest
+        return self._newest_save < self._uncounted.number
 
     def known(self, digest: str | None) -> str | None:
         """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
@@ -146,6 +156,7 @@ class AsyncSaver:
 
     def close(self) -> None:
         """The run is over."""
+        self._is_closed = True
         self._reach.close()
         if self._flight is not None and not self._flight.ended:
             self._flight.recall()
@@ -191,8 +202,8 @@ class AsyncSaver:
             self.interval.skipped -= 1
         elif self._uncounted is not None and needed:
             self._landed(monotonic() + RETRY_SECONDS)
-        elif self._uncounted is not None and best:
-            self._best = self._uncounted
+        elif self._uncounted is not None and best and self._uncounted is not self._best:
+            self._keep(self._uncounted)
         return (self._uncounted.digest or self._uncounted.name) if self._uncounted is not None else None
 
     def count(self, epoch: int, attempt: int, reported: dict[str, float], tallies: dict[str, Any] | None, *, needed: bool) -> None:
@@ -212,18 +223,20 @@ class AsyncSaver:
             count = partial(self._count_later, save, saved, self._publishing)
             self._publishing = start_thread("halving-checkpoint-record", count)
             return
-        complete, now = self._completed(save, saved), monotonic()
+        now = monotonic()
         points_by = min(now + POINTS_SECONDS, (now + self._give_up_at()) / 2)
         with self.interval.counting():
-            what = f"a checkpoint's record of {self._records.run}"
-            retry_while_unavailable(self._store, what, partial(self._publish, complete, points_by), self._give_up_at)
+            self._await_records(points_by)  # earlier ones come before it, if that is possible
+            self._publish_or_wait(save, saved, points_by, lambda: self._last_moment(now + RETRY_SECONDS))
 
-    def land(self) -> None:
-        """Wait for what is being written, and for its record; take account of it."""
+    def land(self, ends: float) -> None:
+        """Wait until what is being written counts. What is not written by ``ends``, or what a SIGTERM leaves of it, is given up; the thread
+        that publishes its record goes on then.
+        """
+        if self._flight is not None:
+            self._await(self._flight, lambda: self._last_moment(ends))
         self._land_flight()
-        if self._publishing is not None:
-            self._publishing.join()
-            self._publishing = None
+        self._await_records(ends)
 
     def _begin_beside(self, state: dict[str, Any], *, best: bool) -> None:
         self._begin(state, math.inf if best else 0.0)
@@ -236,7 +249,7 @@ class AsyncSaver:
         self._uncounted = None
         with self.interval.writing():
             self._ranks.order(_BEGIN, patience)
-            self._uncounted = self._flight = self._staging.begin(state, self._until(patience))
+            self._uncounted = self._flight = self._staging.begin(state, self._end_of(patience))
         self.misses.made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
@@ -245,10 +258,12 @@ class AsyncSaver:
         if best:
             self._make_way_for_the_best()
             return True
+        if self._flight is not None and self._flight.is_recalled:
+            self._flight.join()  # it sends one blob to its end
         is_flying = self._flight is not None and not self._flight.ended
         if is_flying or (self._publishing is not None and self._publishing.is_alive()):
             return False
-        self.land()
+        self._land_flight()
         if self._reach.is_there():
             return True
         error = StoreUnavailable(f"the store {self._store.root} does not answer")
@@ -258,12 +273,12 @@ class AsyncSaver:
 
     def _make_way_for_the_best(self) -> None:
         """Wait for the one that is being written. Where it waits for the store it is given up: training does not wait for that, and what it
-        holds is the best epoch's no more. So it is where a SIGTERM comes.
+        holds is the best epoch's no more. So it is where a SIGTERM comes to any rank.
         """
         while self._flight is not None and not self._flight.ended:
             self._ranks.order(_ASK)
-            is_waiting = any(self._ranks.gather(_CALL, self._flight.waits))
-            if is_waiting or not self._counts(self._flight) or math.isfinite(self._give_up_at()):
+            is_held_up = any(self._ranks.gather(_CALL, self._flight.waits or math.isfinite(self._give_up_at())))
+            if is_held_up or not self._counts(self._flight):
                 self._recall()
                 break
             self._flight.join(_LOOK_SECONDS)
@@ -272,16 +287,18 @@ class AsyncSaver:
     def _clear_the_way(self, ends: float) -> None:
         """Have none in flight: a checkpoint is needed, by ``ends`` or what a SIGTERM leaves of it.
 
-        Under SIGTERM the older one is given up, but for the best epoch's, which has half of the time.
+        The older one has half of that time. Under SIGTERM it is given up at once, but for the best epoch's.
         """
         halfway = (monotonic() + self._last_moment(ends)) / 2
-        while self._flight is not None and not self._flight.ended:
+
+        def until() -> float:
+            assert self._flight is not None
             is_pressed = self._give_up_at() < ends and self._flight is not self._best
-            if is_pressed or not self._counts(self._flight) or monotonic() > min(halfway, self._last_moment(ends)):
-                self._recall()
-                break
-            self._flight.join(_LOOK_SECONDS)
-        self.land()
+            return -math.inf if is_pressed or not self._counts(self._flight) else min(halfway, self._last_moment(ends))
+
+        if self._flight is not None:
+            self._await(self._flight, until)
+        self._land_flight()
 
     def _counts(self, save: Save) -> bool:
         """Whether an earlier save counts, or will when it is written: its epoch has not diverged."""
@@ -293,6 +310,26 @@ class AsyncSaver:
             self._recall()
         self._uncounted = None
 
+    def _keep(self, save: Save) -> None:
+        """The epoch whose copy is being written has turned out to be the best one: from now on it waits for the store, on all ranks."""
+        self._best = save
+        self._ranks.order(_KEEP)
+        if all(self._ranks.gather(_CALL, save.keep(self._end_of(math.inf)))):
+            return
+        if not save.ended:  # a rank has given up; the others need not come to their ends
+            self._recall()
+            save.join()
+        self._begin_again(save, math.inf)
+
+    def _begin_again(self, save: Save, patience: float) -> None:
+        """Write its copy once more, on all ranks, where that failed."""
+        if self._flight is save:
+            self.interval.lost()
+        with self.interval.writing():
+            self._ranks.order(_AGAIN, patience)
+            self._flight = save
+            save.begin_again(self._end_of(patience))
+
     def _recall(self) -> None:
         """Give up the one in flight, on all ranks."""
         assert self._flight is not None
@@ -301,17 +338,20 @@ class AsyncSaver:
 
     def _land_flight(self) -> None:
         """Wait for what is being written; take account of it."""
-        if self._flight is None:
+        save = self._flight
+        if save is None:
             return
-        self._flight.join()
-        if self._flight.error is None:
-            self.interval.written_beside(self._flight.seconds)
-        else:
-            self.interval.lost()
-        if self._flight.error is not None and not self._flight.is_recalled:
-            self.misses.add_begun(str(self._flight.error))
-            self._skip(self._flight.error)
+        save.join()
         self._flight = None
+        if save.error is None:
+            assert save.digest is not None
+            self._digests[save.name] = save.digest
+            self.interval.written_beside(save.seconds)
+            return
+        self.interval.lost()
+        if not save.is_recalled:
+            self.misses.add_begun(str(save.error))
+            self._skip(save.error)
 
     def _landed(self, ends: float) -> str:
         """The digest of the epoch's checkpoint, which is waited for. Its copy is written once more where that failed beside training.
@@ -321,28 +361,31 @@ class AsyncSaver:
         """
         save = self._uncounted
         assert save is not None
-        self._await(save, ends)
+        self._await(save, lambda: self._last_moment(ends))
         if isinstance(save.error, StoreUnavailable) and not save.is_recalled and monotonic() < self._last_moment(ends):
-            if self._flight is save:
-                self.interval.lost()
-            with self.interval.writing():
-                patience = self._patience(ends)
-                self._ranks.order(_AGAIN, patience)
-                self._flight = save
-                save.begin_again(self._until(patience))
-                self._await(save, ends)
+            self._begin_again(save, self._patience(ends))
+            self._await(save, lambda: self._last_moment(ends))
         if save.error is not None:
             self._uncounted = None
             raise save.error
         assert save.digest is not None
         return save.digest
 
-    def _await(self, save: Save, ends: float) -> None:
-        """Wait for a save. The other ranks hear from here that the time is over: a SIGTERM may have made it shorter."""
-        while not save.join(_LOOK_SECONDS):
-            if monotonic() > self._last_moment(ends):
+    def _await(self, save: Save, until: Callable[[], float]) -> None:
+        """Wait for a save until then, by ``monotonic``; if it has not ended, it is given up. A SIGTERM may make the time shorter, and the
+        other ranks hear from here that it is over.
+        """
+        while not save.ended:
+            if monotonic() > until():
                 self._recall()
                 save.join()
+                return
+            save.join(_LOOK_SECONDS)
+
+    def _await_records(self, ends: float) -> None:
+        """Wait until the records of what was written are there, until then at most."""
+        while self._publishing is not None and self._publishing.is_alive() and monotonic() < self._last_moment(ends):
+            self._publishing.join(_LOOK_SECONDS)
 
     def _last_moment(self, ends: float) -> float:
         return min(ends, self._give_up_at())
@@ -351,10 +394,10 @@ class AsyncSaver:
         """Seconds."""
         return max(0.0, self._last_moment(ends) - monotonic())
 
-    def _until(self, patience: float) -> Callable[[], float]:
-        """When to give up after so many seconds of waiting, which a SIGTERM makes fewer."""
-        until = _until(patience)
-        return lambda: min(until(), self._give_up_at())
+    def _end_of(self, patience: float) -> Callable[[], float]:
+        """When so many seconds of waiting for the store are over, which a SIGTERM makes fewer."""
+        end = _end_of(patience)
+        return lambda: min(end(), self._give_up_at())
 
     def _count_later(self, save: Save, saved: SavedCheckpoint, before: Thread | None) -> None:
         if before is not None:
@@ -363,7 +406,7 @@ class AsyncSaver:
         if save.error is not None:
             return  # it is told of when the next one is to begin
         try:
-            self._publish(self._completed(save, saved), math.inf)
+            self._publish_or_wait(save, saved, math.inf, lambda: -math.inf if self._is_closed else save.give_up_at())
             self.interval.counted()
         except HalvingError as error:
             self.misses.add_begun(str(error))
@@ -378,7 +421,16 @@ class AsyncSaver:
             tallies = {**tallies, "best_checkpoint": self.known(tallies["best_checkpoint"])}
         return saved._replace(digest=save.digest, tallies=tallies, weights=save.weights)
 
-    def _publish(self, saved: SavedCheckpoint, points_by: float) -> None:
+    def _publish_or_wait(self, save: Save, saved: SavedCheckpoint, points_by: float, give_up_at: Callable[[], float]) -> None:
+        """Publish the record of a save that is there; an unavailable store is waited for until ``give_up_at``.
+
+        Args:
+            points_by: as for :meth:`_publish`.
+        """
+        complete, what = self._completed(save, saved), f"a checkpoint's record of {self._records.run}"
+        retry_while_unavailable(self._store, what, partial(self._publish, save, complete, points_by), give_up_at, longest=math.inf)
+
+    def _publish(self, save: Save, saved: SavedCheckpoint, points_by: float) -> None:
         """The points, then the record: a resume from this checkpoint finds every point up to it.
 
         Args:
@@ -392,7 +444,10 @@ class AsyncSaver:
         saved = saved._replace(missed=self.misses.as_dict())
         self._records.add_checkpoint(saved)
         self.misses.forget(saved.missed)
-        self.newest, self.missed = saved, None
+        with self._changing:
+            if save.number < self._newest_save:
+                return  # a later one that was needed has not waited for it
+            self._newest_save, self.newest, self.missed = save.number, saved, None
 
     def _skip(self, error: HalvingError) -> None:
         if self.missed is None:
@@ -404,7 +459,7 @@ class AsyncSaver:
             )
 
 
-def _until(patience: float) -> Callable[[], float]:
-    """When to give up, by ``monotonic``, after so many seconds of waiting for the store; without any, at the first failure."""
-    until = monotonic() + patience if patience else 0.0
-    return lambda: until
+def _end_of(patience: float) -> Callable[[], float]:
+    """When so many seconds of waiting for the store are over, by ``monotonic``; of none, at the first failure."""
+    end = monotonic() + patience
+    return lambda: end

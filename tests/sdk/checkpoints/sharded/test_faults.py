@@ -181,6 +181,80 @@ def test_the_newest_best_epoch_is_stored_when_the_store_is_back_for_all_ranks(tm
     assert (model.left.unique().tolist(), model.right.unique().tolist()) == ([3.0], [-3.0])
 
 
+def with_a_best_epoch_known_after_its_save_failed(ranks: Ranks, root: Path) -> int:
+    away, scores = Away(), {1: 0.1, 2: 0.2, 3: 0.0}
+
+    def give_up(run: Run) -> None:
+        if run.rank:
+            wait_for(lambda: run._part._flight is not None and run._part._flight._has_given_up, 60, "rank 1 gives up", every=0.01)
+
+    with each_save(away.check):
+        run, model = trial(Store(root), Grants(3), 1, ranks=ranks, **BEST), Big()
+        for epoch in run.epochs():
+            if epoch == 2:
+                landed(run)
+                ranks.barrier("all have landed")
+                away.begin(run, lambda: True)
+            if epoch == 3:
+                away.wait_until_noticed(run)
+                away.begin(run, lambda: False)
+            run.save(model=model.at(epoch))
+            if epoch == 2:
+                give_up(run)
+            run.report(score=scores[epoch])
+        run.finish()
+    return run.epoch
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
+def test_a_best_epoch_that_is_known_after_its_save_failed_is_written_again_by_all_ranks(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run_gang(2, with_a_best_epoch_known_after_its_save_failed, root) == [3, 3]
+    history = RunRecords(Store(root), "p", "s.0001").checkpoints()
+    assert [saved.epoch for saved in history] == [1, 2, 3]
+    assert history[-1].tallies is not None
+    assert history[-1].tallies["best_checkpoint"] == history[1].digest
+
+
+def stopped_on_rank_1_while_the_best_epoch_waits(ranks: Ranks, root: Path) -> int | str | None:
+    """Its save waits for the one in flight; the exit status."""
+    ends, model = threading.Event(), Big()
+
+    def stop(run: Run) -> None:
+        flight, ask = run._part._flight, run._part.orders
+        assert flight is not None
+        asked = threading.Event()
+        run._part.orders = {name: (lambda given, act=act: (asked.set(), act(given))) for name, act in ask.items()}
+
+        def act() -> None:
+            asked.wait(60)
+            run.terminate()
+            wait_for(lambda: flight.is_recalled, 60, "the older save is given up", every=0.01)
+
+        threading.Thread(target=act, daemon=True).start()
+
+    def train() -> None:
+        run = trial(Store(root), Grants(9), 1, ranks=ranks, grace_seconds=600.0, **BEST)
+        for epoch in run.epochs():
+            run.report(score=float(epoch))
+            if epoch == 2 and run.rank:
+                stop(run)
+            flight = run._part._flight if run.rank else run._saver._flight
+            if flight is not None:
+                threading.Thread(target=lambda flight=flight: (wait_for(lambda: flight.is_recalled, 60, "recall"), ends.set())).start()
+            run.save(model=model.at(epoch))
+
+    with each_save(lambda save: ends.wait(60) if save == 1 else None), pytest.raises(SystemExit) as ended:
+        train()
+    return ended.value.code
+
+
+def test_a_sigterm_to_one_rank_is_heard_while_the_best_epochs_save_waits_for_the_one_in_flight(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    assert run_gang(2, stopped_on_rank_1_while_the_best_epoch_waits, root) == [143, 143]
+    assert [saved.epoch for saved in RunRecords(Store(root), "p", "s.0001").checkpoints()] == [2]
+
+
 def stopped_while_the_store_is_away(ranks: Ranks, root: Path) -> Any:
     """A SIGTERM comes while rank 1 waits for the store with the best epoch's checkpoint, for as long as it may; the exit status."""
     away, model = Away(), Big()

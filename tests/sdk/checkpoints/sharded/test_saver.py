@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,13 +72,16 @@ def test_a_checkpoint_counts_when_it_is_written_and_its_record_names_the_best_by
     assert (saver.newest.epoch, saver.newest.sharded) == (1, True)
 
 
-def test_while_one_is_written_none_is_begun_unless_it_is_the_best_or_needed(saver: AsyncSaver, gate: Gate) -> None:
+def test_while_one_is_written_none_is_begun_unless_it_is_the_best_or_needed(
+    saver: AsyncSaver, gate: Gate, awaited: threading.Event
+) -> None:
     epoch(saver, 1)
     assert epoch(saver, 2) is None
     assert (saver.interval.saves, saver.interval.skipped) == (1, 1)
     third = threading.Thread(target=epoch, args=(saver, 3), kwargs={"best": True})
     third.start()
-    assert saver.interval.saves == 1  # it waits
+    awaited.wait(60)
+    assert saver.interval.saves == 1
     gate.open.set()
     third.join()
     digest = epoch(saver, 4, needed=True)
@@ -153,7 +157,7 @@ def test_a_second_save_of_an_epoch_takes_the_place_of_the_first_which_is_given_u
     wait_until_recalled(saver)
     gate.open.set()
     second.join()
-    wait_for(lambda: saver._flight is None or saver._flight.ended or is_best, 60, "the first save has ended", every=0.01)
+    assert saver.interval.skipped == 0  # it has waited for the one blob that was being sent
     saver.settle(needed=False, best=is_best)
     saver.count(1, 1, {}, None, needed=False)
     saver.drain(60)
@@ -162,12 +166,29 @@ def test_a_second_save_of_an_epoch_takes_the_place_of_the_first_which_is_given_u
     assert saver.interval.saves == 1
 
 
-def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(store: Store, gate: Gate) -> None:
-    records, give_up_at = RunRecords(store, "p", "r"), [math.inf]
-    records.start({}, {}, 1, {})
-    saver = AsyncSaver(store, records, lambda: True, lambda: give_up_at[0], ALONE)
+class Stopped:
+    """A run that a SIGTERM may come to; its clock is the test's."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch, flush: Callable[[], bool] = lambda: True) -> None:
+        self.now, self.gives_up_at = time.monotonic(), math.inf
+        records = RunRecords(store, "p", "r")
+        records.start({}, {}, 1, {})
+        self.saver = AsyncSaver(store, records, flush, lambda: self.gives_up_at, ALONE)
+        monkeypatch.setattr("halving.checkpoints.sharded.saver.monotonic", lambda: self.now)
+
+    def stop(self, grace: float) -> None:
+        self.gives_up_at = self.now + grace
+
+
+@pytest.fixture
+def stopped(store: Store, monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    return Stopped(store, monkeypatch)
+
+
+def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(stopped: Stopped, gate: Gate) -> None:
+    saver = stopped.saver
     epoch(saver, 1)
-    give_up_at[0] = time.monotonic() + 500  # half of it is longer than this test waits
+    stopped.stop(grace=500.0)
     second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"needed": True})
     second.start()
     wait_until_recalled(saver)
@@ -175,6 +196,133 @@ def test_under_sigterm_the_older_checkpoint_is_given_up_for_the_newest(store: St
     second.join()
     assert saved_values(saver) == [(2, 2.0)]
     assert blobs(saver) == 3
+
+
+@pytest.mark.parametrize("is_known_at_once", [True, False], ids=["report, save", "save, report"])
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_under_sigterm_the_best_epochs_has_half_of_the_time(
+    stopped: Stopped, gate: Gate, awaited: threading.Event, is_known_at_once: bool, is_in_time: bool
+) -> None:
+    saver = stopped.saver
+    saver.write_if_available(state(1.0), best=is_known_at_once)
+    saver.settle(needed=False, best=True)
+    saver.count(1, 1, {}, None, needed=False)
+    stopped.stop(grace=500.0)
+    second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"needed": True})
+    second.start()
+    awaited.wait(60)
+    if not is_in_time:
+        stopped.now += 251
+        wait_until_recalled(saver)
+    gate.open.set()
+    second.join()
+    assert saved_values(saver) == ([(1, 1.0), (2, 2.0)] if is_in_time else [(2, 2.0)])
+
+
+def test_a_sigterm_while_the_best_epochs_save_waits_for_the_one_in_flight_ends_the_waiting(
+    stopped: Stopped, gate: Gate, awaited: threading.Event
+) -> None:
+    saver = stopped.saver
+    epoch(saver, 1)
+    second = threading.Thread(target=epoch, args=(saver, 2), kwargs={"best": True})
+    second.start()
+    awaited.wait(60)
+    stopped.stop(grace=500.0)
+    wait_until_recalled(saver)
+    gate.open.set()
+    second.join()
+    saver.drain(60)
+    assert saved_values(saver) == [(2, 2.0)]
+
+
+class HeldPoints:
+    """The points of the run, which a record's thread does not bring to the store before it may."""
+
+    def __init__(self) -> None:
+        self.may, self.is_trying = threading.Event(), threading.Event()
+
+    def flush(self) -> bool:
+        if threading.current_thread().name == "halving-checkpoint-record":
+            self.is_trying.set()
+            self.may.wait(60)
+        return True
+
+
+def test_a_needed_record_comes_after_the_earlier_ones(store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = HeldPoints()
+    saver = Stopped(store, monkeypatch, points.flush).saver
+    gate.open.set()
+    epoch(saver, 1)
+    points.is_trying.wait(60)
+    publishing, published, add = saver._publishing, list[int](), saver._records.add_checkpoint
+    assert publishing is not None
+
+    def join(seconds: float | None = None) -> None:
+        points.may.set()
+        threading.Thread.join(publishing, seconds)
+
+    monkeypatch.setattr(publishing, "join", join)
+    monkeypatch.setattr(saver._records, "add_checkpoint", lambda saved: (published.append(saved.epoch), add(saved)))
+    epoch(saver, 2, best=True, needed=True)
+    points.may.set()
+    saver.drain(60)
+    assert published == [1, 2]
+
+
+def test_a_needed_record_that_cannot_wait_is_the_newest_and_knows_the_best_one(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = HeldPoints()
+    stopped = Stopped(store, monkeypatch, points.flush)
+    saver = stopped.saver
+    gate.open.set()
+    epoch(saver, 1)
+    points.is_trying.wait(60)
+    best = epoch(saver, 2, best=True)
+    saver.write_if_available(state(3.0), best=True)
+    saver._flight.join()  # type: ignore[union-attr]
+    stopped.stop(grace=0.0)
+    saver.settle(needed=True, best=False)
+    saver.count(3, 1, {}, {"metrics": {}, "best_checkpoint": best}, needed=True)
+    newest = saver.newest
+    assert newest is not None
+    assert newest.tallies == {"metrics": {}, "best_checkpoint": saver.known(best)}
+    assert saver.known(best) is not None
+    points.may.set()
+    saver.drain(60)
+    assert saver.newest == newest
+    assert saved_values(saver) == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
+@pytest.mark.parametrize("has_failed", [True, False], ids=["has failed", "in flight"])
+def test_the_copy_of_an_epoch_that_turns_out_to_be_the_best_waits_for_the_store(saver: AsyncSaver, gate: Gate, has_failed: bool) -> None:
+    gate.fault = AWAY
+    saver.write_if_available(state(1.0))
+    if has_failed:
+        gate.open.set()
+        saver.drain(60)
+    name = saver.settle(needed=False, best=True)
+    gate.open.set()
+    saver.count(1, 1, {}, {"metrics": {}, "best_checkpoint": name}, needed=False)
+    wait_until_it_waits(saver)
+    gate.fault = None
+    saver.drain(60)
+    assert saved_values(saver) == [(1, 1.0)]
+    assert saver.newest is not None
+    assert saver.known(name) == saver.newest.digest
+    assert saver.interval.saves == 1
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
+def test_the_best_epochs_record_waits_until_its_points_are_in_the_store(store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([False, False, True])
+    saver = Stopped(store, monkeypatch, lambda: next(answers)).saver
+    gate.open.set()
+    epoch(saver, 1, best=True)
+    saver.drain(60)
+    assert saved_values(saver) == [(1, 1.0)]
+    assert saver.missed is None
 
 
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
