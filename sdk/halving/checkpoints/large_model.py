@@ -30,7 +30,7 @@ def is_large(model: "nn.Module") -> bool:
     if not all(is_dense(tensor) for tensor in tensors):
         return False
     size = sum(tensor.nbytes for tensor in tensors)
-    return size >= MIN_BYTES and _has_room((1 + _MOST_STATES) * size)
+    return size >= MIN_BYTES and has_room((1 + _MOST_STATES) * size)
 
 
 def trained_in(state: Mapping[str, Any]) -> "tuple[nn.Module, torch.optim.Optimizer] | None":
@@ -54,6 +54,7 @@ def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
         return False
     from torch.distributed.tensor import DTensor
 
+    from halving.checkpoints.sharded.planning import fits
     from halving.checkpoints.sharded.tree import take_apart
 
     try:
@@ -62,10 +63,12 @@ def is_worth_a_copy(state: Mapping[str, Any], prepared: int = 0) -> bool:
         return False
     if any(isinstance(tensor, DTensor) for tensor in tensors):
         return False
-    return _has_room(sum(tensor.nbytes for tensor in tensors) - prepared)
+    size = sum(tensor.nbytes for tensor in tensors)
+    return fits(prepared, size) or has_room(size)
 
 
-def _has_room(size: int) -> bool:
+def has_room(size: int) -> bool:
+    """Whether there is memory for a copy of so many bytes."""
     available = available_memory()
     return available is None or size <= _COPY_SHARE * available
 

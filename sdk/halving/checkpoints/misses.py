@@ -1,54 +1,60 @@
 """Epochs whose checkpoint was due and skipped because the store did not take it, counted until a record can say so."""
 
-from threading import Lock
+from dataclasses import dataclass
+from threading import RLock
 from typing import Any
 
 from halving.store.json_files import now
+
+
+@dataclass(frozen=True, eq=False)
+class Miss:
+    """A checkpoint that was skipped: since when, ISO 8601 in UTC, and why."""
+
+    since: str
+    why: str
 
 
 class Misses:
     """What was skipped since the last checkpoint that counts. Threads that write beside training count here, too."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._count = 0
-        self._since: str | None = None
-        self._why = ""
-        self._is_missed = False  # the checkpoint that is asked for now
+        self._changing = RLock()  # a SIGTERM's handler, which finishes the run, interrupts the main thread here
+        self._missed: list[Miss] = []
+        self._newest: Miss | None = None  # of the checkpoint that is asked for now
 
     def begin(self) -> None:
         """The next checkpoint that is asked for is another one."""
-        self._is_missed = False
+        self._newest = None
 
     def add(self, why: str) -> None:
         """The checkpoint was skipped. One that is tried again, and skipped again, counts once."""
-        if not self._is_missed:
-            self._is_missed = True
-            self.add_begun(why)
+        if self._newest is None:
+            self._newest = self.add_begun(why)
 
-    def add_begun(self, why: str) -> None:
+    def add_begun(self, why: str) -> Miss:
         """One that was being written beside training could not be stored."""
-        with self._lock:
-            self._since = self._since or now()
-            self._count += 1
-            self._why = why
+        miss = Miss(now(), why)
+        with self._changing:
+            self._missed = [*self._missed, miss]
+        return miss
 
     def made_up(self) -> None:
         """The checkpoint is written, or begun, after all."""
-        if self._is_missed:
-            self._is_missed = False
-            self._subtract(1)
+        if self._newest is not None:
+            self.forget([self._newest])
+            self._newest = None
 
-    def as_dict(self) -> dict[str, Any] | None:
-        """For a record: how many (``count``), ``since`` when, ISO 8601 in UTC, and ``why`` the newest; None where none was skipped."""
-        with self._lock:
-            return {"count": self._count, "since": self._since, "why": self._why} if self._count else None
+    def all(self) -> list[Miss]:
+        """What was skipped, the oldest first."""
+        return self._missed
 
-    def forget(self, recorded: dict[str, Any] | None) -> None:
-        """These are in a record."""
-        self._subtract(recorded["count"] if recorded else 0)
+    def forget(self, missed: list[Miss]) -> None:
+        """These are in a record, or were written after all."""
+        with self._changing:
+            self._missed = [miss for miss in self._missed if miss not in missed]
 
-    def _subtract(self, count: int) -> None:
-        with self._lock:
-            self._count = max(0, self._count - count)
-            self._since = self._since if self._count else None
+
+def as_record(missed: list[Miss]) -> dict[str, Any] | None:
+    """For a record: how many (``count``), ``since`` when, ISO 8601 in UTC, and ``why`` the newest; None where none was skipped."""
+    return {"count": len(missed), "since": missed[0].since, "why": missed[-1].why} if missed else None

@@ -12,7 +12,7 @@ from typing import IO, Any, cast
 
 from halving.checkpoints import serialization
 from halving.checkpoints.interval import CheckpointInterval
-from halving.checkpoints.misses import Misses
+from halving.checkpoints.misses import Misses, as_record
 from halving.checkpoints.weights_digest import DigestInBackground
 from halving.errors import StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
@@ -68,8 +68,12 @@ class Saver:
     def land(self, ends: float) -> None:
         """Wait until what is being written beside training counts; nothing is."""
 
-    def drain(self, seconds: float) -> None:
+    def drain(self, seconds: float) -> bool:
         """Wait until what is written beside training counts; nothing is."""
+        return True
+
+    def loss(self) -> None:
+        """Why the last checkpoint that was written beside training is not there; none was."""
 
     def close(self) -> None:
         """The run is over."""
@@ -149,9 +153,10 @@ class Saver:
         with self.interval.counting():
             complete = self._flush() or monotonic() >= points_by
             if complete:
-                saved = saved._replace(missed=self.misses.as_dict())
+                missed = self.misses.all()
+                saved = saved._replace(missed=as_record(missed))
                 self._records.add_checkpoint(saved)
-                self.misses.forget(saved.missed)
+                self.misses.forget(missed)
         if not complete:
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
         self.newest, self.missed = saved, None
@@ -171,7 +176,7 @@ class Saver:
             self._drop_owed()
         if best and digest is None:
             try:
-                self._owed, values = _packed(state)
+                self._owed, values = packed(state)
                 weights = DigestInBackground(state, values)
                 digest = digest_of(path_of(self._owed))
                 self._weights = self._digest_of(weights)
@@ -183,7 +188,7 @@ class Saver:
 
     def _put(self, state: dict[str, Any]) -> str:
         with self.interval.writing():
-            file, values = _packed(state)
+            file, values = packed(state)
             with file:
                 weights = DigestInBackground(state, values)
                 try:
@@ -249,7 +254,7 @@ class _Sink:
             self.error = error
 
 
-def _packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
+def packed(state: dict[str, Any]) -> tuple[IO[bytes], dict[str, Any]]:
     """State in a temporary file, which is deleted when it is closed: in memory it would be there twice. And what was written, by name.
 
     Raises:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from halving.checkpoints import restoring, rng_state, serialization
 from halving.checkpoints.large_model import is_large, is_worth_a_copy, trained_in
+from halving.checkpoints.misses import as_record
 from halving.checkpoints.ranks import retry_together
 from halving.checkpoints.saver import Saver
 from halving.checkpoints.sharded.saver import AsyncSaver, Part
@@ -338,8 +339,12 @@ class Run:
         return restored
 
     def flush(self, deadline: float = 5.0) -> bool:
-        """Write every point logged so far to the store; return whether that was done within ``deadline`` seconds."""
-        return self._writer.flush(deadline)
+        """Write every point logged so far to the store, and wait for the checkpoint that is being written beside training, which counts
+        then; return whether that was done within ``deadline`` seconds.
+        """
+        ends = monotonic() + deadline
+        is_written = self._writer.flush(deadline)
+        return (not self._ranks.leads or self._saver.drain(max(0.0, ends - monotonic()))) and is_written
 
     def log_artifact(self, path: str | Path, name: str | None = None) -> str | None:
         """Store a file and attach it to this run under ``name`` (default: the file's name).
@@ -544,17 +549,20 @@ class Run:
             self._forwarded.close()
         self._validator.closed = True  # only now: these two have logged a last time
         seconds = max(_LAST_SECONDS, min(self._end_seconds, self._progress.give_up_at() - monotonic()))
+        unsaved: StoreError | str | None = None
         if status != "failed":
             try:
                 self._progress.make_up(seconds)
             except StoreError as error:
-                warn(f"the last checkpoint of {self.id} could not be stored: {error}")
+                unsaved = error
         self._saver.drain(seconds)
+        if (unsaved := unsaved or self._saver.loss()) is not None:
+            warn(f"the last checkpoint of {self.id} could not be stored: {unsaved}")
         complete = self._writer.close(seconds)
         drain = self._writer.drain
         ended = {"status": status, "epoch": self.epoch, "points": drain.points, "summary": drain.last, "time": now()}
         ended |= {"dropped_points": self._writer.dropped, "rejected_values": self._validator.rejected}
-        ended["checkpoints"] = {**self._saver.interval.as_dict(), "missed": self._saver.misses.as_dict()}
+        ended["checkpoints"] = {**self._saver.interval.as_dict(), "missed": as_record(self._saver.misses.all())}
         ended["weights"] = self._saver.newest.weights if self._saver.newest else None
         if complete:
             try:

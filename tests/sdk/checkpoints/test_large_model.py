@@ -12,7 +12,7 @@ from halving import Store
 from halving.checkpoints import large_model
 from halving.checkpoints.restoring import restore, saved_state
 from halving.checkpoints.sharded.saver import AsyncSaver
-from halving.errors import InvalidInput, StoreUnavailable
+from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.run.run import Run
 from halving.trial.context import ObjectiveRule
 from tests.checkpoints import Gate
@@ -263,6 +263,53 @@ def test_an_epoch_that_is_not_complete_has_no_checkpoint(store: Store, gate: Gat
         assert saved_values(store, again) == [(1, 1.0), (2, 2.0)]
 
 
+def save_and_raise(run: Run) -> None:
+    with run:
+        run.save(model=nn.Linear(16, WIDTH, bias=False))
+        raise KeyboardInterrupt
+
+
+def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_refused(store: Store, gate: Gate) -> None:
+    gate.fault = StoreError("the disk is full")
+    gate.open.set()
+    with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="the last checkpoint of r could not be stored: .*disk is full"):
+        save_and_raise(start(store))
+
+
+def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_not_written_in_time(
+    store: Store, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halving.run.run._END_SECONDS", 0.1)
+    monkeypatch.setattr("halving.run.run._LAST_SECONDS", 0.1)
+    with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"):
+        save_and_raise(start(store))
+
+
+def test_a_flush_waits_for_the_checkpoint_that_is_being_written(store: Store, gate: Gate, awaited: threading.Event) -> None:
+    with start(store) as run:
+        assert run.save(model=nn.Linear(16, WIDTH, bias=False)) is None
+        assert not run.flush(0.1)
+        awaited.clear()
+        threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
+        assert run.flush(60)
+        assert run.checkpoint == run.records.latest_checkpoint() is not None
+
+
+@pytest.mark.parametrize("odd", [torch.eye(3).to_sparse(), None], ids=["not dense", "no room"])
+def test_a_state_that_cannot_be_copied_any_more_is_saved_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch, odd: torch.Tensor | None
+) -> None:
+    model = nn.Linear(16, WIDTH, bias=False)
+    nn.init.ones_(model.weight)
+    with start(store) as run:
+        run.save(model=model)
+        monkeypatch.setattr(large_model, "available_memory", lambda: 10 * MIN_BYTES)
+        more = {"odd": odd} if odd is not None else {"replay": np.ones(10 * MIN_BYTES)}
+        run.save(model=model, **more)
+    assert [saved.sharded for saved in run.records.checkpoints()] == [True, False]
+    assert [value for _, value in saved_values(store, run)] == [1.0, 1.0]
+
+
 def sparse(model: nn.Module) -> nn.Module:
     model.register_buffer("mask", torch.ones(4, 4).to_sparse())
     return model
@@ -332,7 +379,7 @@ def test_a_large_array_is_written_beside_training_too_and_counts_as_memory_of_th
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = np.ones(MIN_BYTES // 8 + 1)
-    for room, is_beside in ((2 * array.nbytes - 1, False), (2 * array.nbytes, True)):
+    for room, is_beside in ((2 * array.nbytes - 1, False), (2 * (array.nbytes + 64), True)):
         monkeypatch.setattr(large_model, "available_memory", lambda room=room: room)
         with start(store, run_id=f"room-{room}") as run:
             assert (run.save(replay=[{"seen": array}]) is None) == is_beside

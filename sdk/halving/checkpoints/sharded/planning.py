@@ -1,6 +1,7 @@
 """Who writes which part of which tensor, by DCP's planner, and the copy of it that is written while training goes on."""
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +50,8 @@ class StagingPlanner(DefaultSavePlanner):
         kept = [replace(plan, items=[item for item in plan.items if has(rank, item)]) for rank, plan in enumerate(all_plans)]
         return dedup_save_plans(kept)
 
-    def stage(self, plan: SavePlan, buffer: torch.Tensor | None) -> torch.Tensor:
-        """Copy what this rank writes, and return the memory that holds the copy: ``buffer`` again, if it is as large as needed.
+    def stage(self, plan: SavePlan, memory: Callable[[int, bool], torch.Tensor]) -> None:
+        """Copy what this rank writes into what ``memory`` gives for a number of bytes, page-locked or not.
 
         From a GPU the copy is queued behind what the GPU has to do, into page-locked memory, and this does not wait for it: what training
         does to the tensors comes after it on the same stream.
@@ -61,8 +62,7 @@ class StagingPlanner(DefaultSavePlanner):
             total += -(-bytes_of(item) // _ALIGNED) * _ALIGNED
         sources = [self.lookup_object(item.index) for item in plan.items]
         devices = {source.device for source in sources if source.is_cuda}
-        if buffer is None or not total <= buffer.numel() <= _MOST_OF_NEEDED * total + _MOST_MORE:
-            buffer = torch.empty(total, dtype=torch.uint8, device="cpu", pin_memory=bool(devices))
+        buffer = memory(total, bool(devices))
         with torch.no_grad():
             for item, start, source in zip(plan.items, starts, sources, strict=True):
                 copy = buffer[start : start + bytes_of(item)].view(source.dtype).view(source.shape)
@@ -72,7 +72,6 @@ class StagingPlanner(DefaultSavePlanner):
             self._copied.append(torch.cuda.current_stream(device).record_event())
         self.state_dict = {}  # nothing of the training's is held
         self.taken.tensors = {}
-        return buffer
 
     def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
         """The copy; waits until it is complete."""
@@ -95,8 +94,13 @@ class StagingPlanner(DefaultSavePlanner):
         return digest_of_values(values, frozenset(self.taken.stateful))
 
     def _await_copy(self) -> None:
-        while self._copied:
-            self._copied.pop().synchronize()
+        for copied in self._copied:  # of all: several threads write parts of it
+            copied.synchronize()
+
+
+def fits(prepared: int, size: int) -> bool:
+    """Whether memory for copies is used again for one of ``size`` bytes: it is large enough, and not much too large."""
+    return size <= prepared <= _MOST_OF_NEEDED * size + _MOST_MORE
 
 
 def expected_bytes(model: torch.nn.Module, optimizer: torch.optim.Optimizer, world_size: int, rank: int) -> int:

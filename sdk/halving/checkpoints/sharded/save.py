@@ -11,13 +11,17 @@ from hashlib import sha256
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
+from halving.checkpoints.large_model import has_room
 from halving.checkpoints.ranks import agreed, as_failure, error_of
 from halving.checkpoints.rng_state import rng_states
+from halving.checkpoints.saver import packed
 from halving.checkpoints.serialization import as_json, check_names
 from halving.checkpoints.sharded.manifest import Place
+from halving.checkpoints.weights_digest import DigestInBackground
 from halving.distributed.ranks import Ranks
-from halving.errors import HalvingError, StoreUnavailable
+from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
 from halving.store.backoff import backoff
+from halving.store.local_files import path_of
 from halving.store.retry import Reach, warn
 from halving.store.store import Store
 
@@ -37,6 +41,10 @@ _LOOK_SECONDS = 0.05  # between two looks whether the store is back
 _LONGEST = timedelta(days=1)  # from the first rank that has written its part to the last
 
 
+class NoRoom(StoreError):
+    """There is no memory for the copy."""
+
+
 class Staging:
     """What is kept from save to save: the memory of the copy, and the plan, which is agreed once for as long as the tensors stay the same.
 
@@ -48,6 +56,8 @@ class Staging:
         self._store, self._ranks = store, ranks
         self._group: ProcessGroup | None = None  # the saves' own: they speak while training's collectives go on
         self._buffer: torch.Tensor | None = None
+        self._expected: list[torch.nn.Module] = []  # models whose first step makes the memory of the copy
+        self._is_closed = False
         self._planned: tuple[str, SavePlan, Metadata] | None = None
         self._number = 0
         self._newest: Save | None = None  # the copy is its own until the next one begins
@@ -57,15 +67,15 @@ class Staging:
         """Prepare for saves of a model and its optimizer: after the first step, which makes the optimizer's states, a thread allocates the
         memory of the copy and has the system give it. That would take the first save longer than the copy itself.
         """
-
-        waiting = [model]
+        self._expected[:] = [model]
 
         def stepped(*_: Any) -> None:
             from halving.checkpoints.sharded.planning import expected_bytes
 
-            if not waiting:
+            if not self._expected:
                 return
-            size = expected_bytes(waiting.pop(), optimizer, self._ranks.world_size, self._ranks.rank)
+            model = self._expected.pop()
+            size = expected_bytes(model, optimizer, self._ranks.world_size, self._ranks.rank)
             is_pinned = any(parameter.is_cuda for parameter in model.parameters())
             self._preparing = Thread(target=self._prepare, args=(size, is_pinned), name="halving-checkpoint-memory", daemon=True)
             self._preparing.start()
@@ -77,6 +87,15 @@ class Staging:
         """Of the memory for copies that is there already."""
         self._await_memory()
         return 0 if self._buffer is None else self._buffer.nbytes
+
+    def close(self) -> None:
+        """No save begins any more; the hook of an optimizer holds this for as long as that lives."""
+        self._is_closed = True
+        self._expected.clear()
+        self._buffer = None
+        if self._newest is not None and self._newest.ended:
+            self._newest.release()
+            self._newest = None
 
     def _await_memory(self) -> None:
         if self._preparing is not None:
@@ -90,10 +109,34 @@ class Staging:
             buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
             for start in range(0, size, _SLICE):
                 buffer[start : start + _SLICE].zero_()
-            self._buffer = buffer
+            if not self._is_closed:
+                self._buffer = buffer
 
-    def begin(self, state: Mapping[str, Any], give_up_at: Callable[[], float]) -> "Save":
+    def _memory(self, size: int, is_pinned: bool) -> "torch.Tensor":
+        """The memory of the copy: what there is already, if it is as large as needed.
+
+        Raises:
+            NoRoom: there is not enough.
+        """
+        import torch
+
+        from halving.checkpoints.sharded.planning import fits
+
+        if self._buffer is not None and fits(self._buffer.nbytes, size):
+            return self._buffer
+        self._buffer = None  # before there is another
+        if self._ranks.world_size == 1 and not has_room(size):
+            raise NoRoom(f"there is no memory for a copy of {size:,} bytes")
+        try:
+            self._buffer = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
+        except RuntimeError as error:
+            raise NoRoom(f"there is no memory for a copy of {size:,} bytes: {error}") from error
+        return self._buffer
+
+    def begin(self, state: dict[str, Any], give_up_at: Callable[[], float]) -> "Save":
         """Copy the state, on all ranks; a thread writes it. Collective. The save before must have ended on this rank.
+
+        What one process cannot copy in memory is copied into a file.
 
         Args:
             give_up_at: until when, by ``time.monotonic``, the thread tries again where the store is unavailable.
@@ -102,20 +145,35 @@ class Staging:
             InvalidInput: a value cannot be saved.
             HalvingError: it cannot be copied; either on all ranks.
         """
-        from halving.checkpoints.sharded.writer import StoreWriter
-
         self._await_memory()
         if self._newest is not None:
             self._newest.release()
             self._newest = None
+        self._number += 1
+        try:
+            save: Save = self._copied(state)
+        except (InvalidInput, NoRoom):
+            if self._ranks.world_size > 1:
+                raise
+            self._buffer = None
+            save = FileSave(self._store, self._number, state)  # or it says what is wrong with the state
+        save.begin(give_up_at)
+        self._newest = save
+        return save
+
+    def _copied(self, state: Mapping[str, Any]) -> "Save":
+        from halving.checkpoints.sharded.writer import StoreWriter
+
         planner, local = agreed(self._ranks, _CALL, lambda: self._planner(state))
         plan, metadata = agreed(self._ranks, _CALL, lambda: self._plan(planner, local))
-        self._buffer = agreed(self._ranks, _CALL, lambda: planner.stage(plan, self._buffer))
-        self._number += 1
-        writer = StoreWriter(self._store, planner.taken, self._ranks.world_size)
-        planned = planner, plan, metadata, writer
-        self._newest = Save(self._store, self._ranks, self._group, self._number, planned, _rng_as_json(), give_up_at)
-        return self._newest
+
+        def stage() -> bytes:
+            planner.stage(plan, self._memory)
+            return _rng_as_json()
+
+        rng = agreed(self._ranks, _CALL, stage)  # nothing behind it fails on one rank alone, which the others would wait for
+        planned = planner, plan, metadata, StoreWriter(self._store, planner.taken, self._ranks.world_size)
+        return ShardedSave(self._store, self._number, self._ranks, self._group, planned, rng)
 
     def _planner(self, state: Mapping[str, Any]) -> "tuple[StagingPlanner, list[Any]]":
         """The planner of this rank, and what the rank has, as JSON."""
@@ -158,26 +216,16 @@ class Save:
         give_up_at: until when, by ``time.monotonic``, an unavailable store is waited for.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        ranks: Ranks,
-        group: "ProcessGroup | None",
-        number: int,
-        planned: "tuple[StagingPlanner, SavePlan, Metadata, StoreWriter]",
-        rng: bytes,
-        give_up_at: Callable[[], float],
-    ) -> None:
-        self._store, self._ranks, self._group, self._rng = store, ranks, group, rng
-        self._planner, self._plan, self._metadata, self._writer = planned
+    sharded = True
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._store = store
         self.number, self.name = number, f"save {number}"
         self._deciding = Lock()  # whether it waits for the store
-        self._has_given_up = False
         self.digest: str | None = None
         self.weights: str | None = None
         self.error: HalvingError | None = None
         self.seconds = 0.0
-        self._start(give_up_at)
 
     @property
     def ended(self) -> bool:
@@ -192,7 +240,7 @@ class Save:
 
     def recall(self) -> None:
         """Have it end soon, without a checkpoint: what is being sent is sent, but nothing after it, and the store is not waited for."""
-        self.is_recalled = self._writer.is_recalled = True
+        self.is_recalled = True
 
     def keep(self, give_up_at: Callable[[], float]) -> bool:
         """Wait for an unavailable store for longer than was said; False: this rank has given up already."""
@@ -200,64 +248,33 @@ class Save:
             self.give_up_at = give_up_at
             return not self._has_given_up
 
-    def begin_again(self, give_up_at: Callable[[], float]) -> None:
-        """Write the same copy once more, on all ranks, where it could not be written. It must have ended, and be the newest.
+    def release(self) -> None:
+        """Its copy is needed no more, or about to be written over. It must have ended."""
+        raise NotImplementedError
+
+    def begin(self, give_up_at: Callable[[], float]) -> None:
+        """Begin to write the copy, on all ranks; or once more, where that has failed, if it is the newest save.
 
         Args:
             give_up_at: as for :meth:`Staging.begin`.
         """
-        self._start(give_up_at)
-
-    def release(self) -> None:
-        """Its copy is about to be written over. It must have ended."""
-        del self._planner, self._plan, self._metadata, self._writer
-
-    def _start(self, give_up_at: Callable[[], float]) -> None:
         self.give_up_at = give_up_at
         self.error = None
-        self._has_given_up = False
-        self.waits = self.is_recalled = self._writer.is_recalled = False
+        self._has_given_up = self.waits = self.is_recalled = False
         self._thread = start_thread("halving-checkpoint", self._work)
 
     def _work(self) -> None:
         began = time.monotonic()
         try:
-            told = _gathered(self._group, self._ranks.world_size, self._own_part())
-            if self._ranks.leads:
-                self._commit(told)
+            self._write()
         except Exception as error:  # noqa: BLE001  # whatever it is, training goes on, and rank 0 says so
             self.error = error if isinstance(error, HalvingError) else error_of(as_failure(error))
         finally:
             self.seconds = time.monotonic() - began
 
-    def _own_part(self) -> dict[str, Any]:
-        """Write it, and say what lies where, or why it does not."""
-        from halving.checkpoints.sharded.writer import results_as_json
-
-        def write() -> dict[str, Any]:
-            rng = Place(self._store.put_blob(self._rng), 0, len(self._rng))
-            return {"rng": rng, "written": results_as_json(self._writer.write_data(self._plan, self._planner).wait())}
-
-        try:
-            part: dict[str, Any] = self._retried(write)
-        except Exception as error:  # noqa: BLE001  # rank 0 is told
-            part = {"failure": as_failure(error)}
-        return part
-
-    def _commit(self, told: list[dict[str, Any]]) -> None:
-        """Where the parts of all ranks are there, write the manifest."""
-        from halving.checkpoints.sharded.writer import results_of_json
-
-        for rank, part in enumerate(told):
-            if "failure" in part:
-                raise error_of(part["failure"], f"rank {rank}: ")
-        self._writer.rng = [Place(*part["rng"]) for part in told]
-        results = [results_of_json(part["written"]) for part in told]
-        if len(told) == 1:
-            with contextlib.suppress(Exception):  # nobody can say what the bytes are: the checkpoint is saved all the same
-                self.weights = self._planner.weights(self._metadata)
-        self._retried(lambda: self._writer.finish(self._metadata, results))
-        self.digest = self._writer.digest
+    def _write(self) -> None:
+        """Write the copy, in the thread."""
+        raise NotImplementedError
 
     def _retried(self, action: Callable[[], Any]) -> Any:
         """``action()``, tried again while the store is unavailable, until it is time to give up.
@@ -304,6 +321,87 @@ class Save:
         with self._deciding:
             self._has_given_up = self._seconds_left() <= 0
             return self._has_given_up
+
+
+class ShardedSave(Save):
+    """A save whose parts, of one rank or many, are copied in memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        number: int,
+        ranks: Ranks,
+        group: "ProcessGroup | None",
+        planned: "tuple[StagingPlanner, SavePlan, Metadata, StoreWriter]",
+        rng: bytes,
+    ) -> None:
+        super().__init__(store, number)
+        self._ranks, self._group, self._rng = ranks, group, rng
+        self._planner, self._plan, self._metadata, self._writer = planned
+
+    def recall(self) -> None:
+        super().recall()
+        self._writer.is_recalled = True
+
+    def release(self) -> None:
+        del self._planner, self._plan, self._metadata, self._writer
+
+    def begin(self, give_up_at: Callable[[], float]) -> None:
+        self._writer.is_recalled = False
+        super().begin(give_up_at)
+
+    def _write(self) -> None:
+        told = _gathered(self._group, self._ranks.world_size, self._own_part())
+        if self._ranks.leads:
+            self._commit(told)
+
+    def _own_part(self) -> dict[str, Any]:
+        """Write it, and say what lies where, or why it does not."""
+        from halving.checkpoints.sharded.writer import results_as_json
+
+        def write() -> dict[str, Any]:
+            rng = Place(self._store.put_blob(self._rng), 0, len(self._rng))
+            return {"rng": rng, "written": results_as_json(self._writer.write_data(self._plan, self._planner).wait())}
+
+        try:
+            part: dict[str, Any] = self._retried(write)
+        except Exception as error:  # noqa: BLE001  # rank 0 is told
+            part = {"failure": as_failure(error)}
+        return part
+
+    def _commit(self, told: list[dict[str, Any]]) -> None:
+        """Where the parts of all ranks are there, write the manifest."""
+        from halving.checkpoints.sharded.writer import results_of_json
+
+        for rank, part in enumerate(told):
+            if "failure" in part:
+                raise error_of(part["failure"], f"rank {rank}: ")
+        self._writer.rng = [Place(*part["rng"]) for part in told]
+        results = [results_of_json(part["written"]) for part in told]
+        if len(told) == 1:
+            with contextlib.suppress(Exception):  # nobody can say what the bytes are: the checkpoint is saved all the same
+                self.weights = self._planner.weights(self._metadata)
+        self._retried(lambda: self._writer.finish(self._metadata, results))
+        self.digest = self._writer.digest
+
+
+class FileSave(Save):
+    """A save of one process that is no copy in memory but a file on this machine, as :mod:`halving.checkpoints.saver` writes it: for what
+    has no room there, or is not dense. Training waits for the file, and not for the store.
+    """
+
+    sharded = False
+
+    def __init__(self, store: Store, number: int, state: dict[str, Any]) -> None:
+        super().__init__(store, number)
+        self._file, values = packed(state)
+        self.weights = DigestInBackground(state, values).result()
+
+    def release(self) -> None:
+        self._file.close()
+
+    def _write(self) -> None:
+        self.digest = self._retried(lambda: self._store.put_blob(path_of(self._file)))
 
 
 def start_thread(name: str, target: Callable[[], None]) -> Thread | None:

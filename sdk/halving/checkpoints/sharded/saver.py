@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from halving.checkpoints.interval import CheckpointInterval
-from halving.checkpoints.misses import Misses
+from halving.checkpoints.misses import Miss, Misses, as_record
 from halving.checkpoints.saver import POINTS_SECONDS
 from halving.checkpoints.sharded.save import Save, Staging, start_thread
 from halving.distributed.ranks import Ranks
@@ -33,6 +33,7 @@ _BEGIN, _AGAIN = "write a checkpoint", "write the same copy once more"
 _KEEP, _RECALL = "wait for the store with the checkpoint", "give up the checkpoint"
 _ASK = "say whether the checkpoint in flight is to be waited for"
 _CALL = "run.save()"
+_LONG_FLUSH = 600  # seconds, that a message proposes
 _LOOK_SECONDS = 0.2  # between two looks at a save that is waited for
 
 
@@ -82,7 +83,7 @@ class Part:
     def _begin_again(self, patience: float) -> None:
         assert self._flight is not None
         self._flight.join()
-        self._flight.begin_again(_end_of(patience))
+        self._flight.begin(_end_of(patience))
 
     def _keep(self, _: Any) -> None:
         assert self._flight is not None
@@ -120,6 +121,7 @@ class AsyncSaver:
         self._counted: Save | None = None  # the newest that counts, or will when it is written
         self._best: Save | None = None  # the newest of a best epoch
         self._skipped: dict[str, Any] | None = None  # the state given to a save that was skipped, until its epoch ends
+        self._miss_of: tuple[Save, Miss] | None = None  # the newest that failed beside training
         self._digests: dict[str, str] = {}  # of what counts, by the names of saves
 
     def expect(self, model: "nn.Module", optimizer: "Optimizer") -> None:
@@ -147,17 +149,32 @@ class AsyncSaver:
         """The digest of a checkpoint that :meth:`settle` has named; None: it was not written."""
         return self._digests.get(digest, digest if digest.startswith("sha256:") else None) if digest is not None else None
 
-    def drain(self, seconds: float) -> None:
-        """Wait until what is written beside training counts, for so long at most."""
+    def drain(self, seconds: float) -> bool:
+        """Wait until what is written beside training counts, for so long at most; whether it does."""
         ends = monotonic() + seconds
         for thread in (self._flight, self._publishing):
             if thread is not None:
                 thread.join(max(0.0, ends - monotonic()))
+        return self._counted is None or self._counted.number <= self._newest_save
+
+    def loss(self) -> str | None:
+        """Why the last checkpoint that was to count does not, once the run is over; None: it does."""
+        save = self._counted
+        if save is None or save.number <= self._newest_save:
+            return None
+        if not save.ended:
+            return f"it was still being written, beside training, and is given up; call run.flush({_LONG_FLUSH}) to wait for it longer"
+        if save.error is None:
+            return f"it is written, and its record is not: {self.missed or 'the store has not answered'}"
+        if save is self._flight:
+            self.misses.add_begun(str(save.error))
+        return str(save.error)
 
     def close(self) -> None:
         """The run is over."""
         self._is_closed = True
         self._reach.close()
+        self._staging.close()
         if self._flight is not None and not self._flight.ended:
             self._flight.recall()
 
@@ -218,7 +235,7 @@ class AsyncSaver:
         if save is None:
             return
         self._counted = save
-        saved = SavedCheckpoint(epoch, attempt, save.name, dict(reported), tallies, sharded=True)
+        saved = SavedCheckpoint(epoch, attempt, save.name, dict(reported), tallies, sharded=save.sharded)
         if not needed:
             count = partial(self._count_later, save, saved, self._publishing)
             self._publishing = start_thread("halving-checkpoint-record", count)
@@ -328,7 +345,7 @@ class AsyncSaver:
         with self.interval.writing():
             self._ranks.order(_AGAIN, patience)
             self._flight = save
-            save.begin_again(self._end_of(patience))
+            save.begin(self._end_of(patience))
 
     def _recall(self) -> None:
         """Give up the one in flight, on all ranks."""
@@ -350,7 +367,7 @@ class AsyncSaver:
             return
         self.interval.lost()
         if not save.is_recalled:
-            self.misses.add_begun(str(save.error))
+            self._miss_of = save, self.misses.add_begun(str(save.error))
             self._skip(save.error)
 
     def _landed(self, ends: float) -> str:
@@ -428,6 +445,8 @@ class AsyncSaver:
             points_by: as for :meth:`_publish`.
         """
         complete, what = self._completed(save, saved), f"a checkpoint's record of {self._records.run}"
+        if self._miss_of is not None and self._miss_of[0] is save:
+            self.misses.forget([self._miss_of[1]])  # its copy was written once more
         retry_while_unavailable(self._store, what, partial(self._publish, save, complete, points_by), give_up_at, longest=math.inf)
 
     def _publish(self, save: Save, saved: SavedCheckpoint, points_by: float) -> None:
@@ -441,9 +460,10 @@ class AsyncSaver:
         """
         if not self._flush() and monotonic() < points_by:
             raise StoreUnavailable("the points up to the checkpoint are not all in the store yet")
-        saved = saved._replace(missed=self.misses.as_dict())
+        missed = self.misses.all()
+        saved = saved._replace(missed=as_record(missed))
         self._records.add_checkpoint(saved)
-        self.misses.forget(saved.missed)
+        self.misses.forget(missed)
         with self._changing:
             if save.number < self._newest_save:
                 return  # a later one that was needed has not waited for it

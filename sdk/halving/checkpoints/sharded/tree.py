@@ -1,5 +1,6 @@
 """Named state as JSON with references to its tensors, and the way back; and whose the tensors are."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -90,9 +91,11 @@ def _as_tensor(array: Any) -> "torch.Tensor":
     import torch
 
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    if not native.flags.writeable or any(stride < 0 or stride % native.itemsize for stride in native.strides):
+    if any(stride < 0 or stride % native.itemsize for stride in native.strides):
         native = native.copy()
-    return torch.from_numpy(native)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)  # nor does anybody write into it
+        return torch.from_numpy(native)
 
 
 def _kind_of(tensor: "torch.Tensor") -> str:

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
@@ -18,6 +20,8 @@ from halving.checkpoints.sharded.tree import BUFFER, FROZEN, StateTree
 from halving.errors import StoreError
 from halving.store.store import Store
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 _ALIGNED = 16  # bytes, within a blob: any dtype's elements then begin where they may
 _REQUESTS = 4  # of one rank to an object store at the same time
 
@@ -90,9 +94,11 @@ class StoreWriter(StorageWriter):
 
     def _write_blobs(self, blobs: list[list[WriteItem]], planner: SavePlanner) -> list[list[WriteResult]]:
         if self._store.folder is None:
-            # Python starts no threads any more where a script has come to its end without run.finish(): then one after the other.
-            with contextlib.suppress(RuntimeError), ThreadPoolExecutor(_REQUESTS, "halving-checkpoint") as pool:
-                return list(pool.map(lambda items: self._write_blob(items, planner), blobs))
+            with ThreadPoolExecutor(_REQUESTS, "halving-checkpoint") as pool:
+                try:
+                    return list(mapped(pool, lambda items: self._write_blob(items, planner), blobs))
+                finally:
+                    pool.shutdown(cancel_futures=True)  # one that fails ends all
         return [self._write_blob(items, planner) for items in blobs]
 
     def _write_blob(self, items: list[WriteItem], planner: SavePlanner) -> list[WriteResult]:
@@ -117,6 +123,20 @@ def results_as_json(results: list[WriteResult]) -> list[Any]:
 def results_of_json(listed: list[Any]) -> list[WriteResult]:
     """What :func:`results_as_json` was given."""
     return [WriteResult(MetadataIndex(name, offsets), place[2], Place(*place)) for name, offsets, *place in listed]
+
+
+def mapped(pool: ThreadPoolExecutor, action: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+    """What ``action`` gives for each item. Python starts no threads any more where a script has come to its end without ``run.finish()``:
+    what the pool does not take is done here.
+    """
+    waiting = deque(items)
+    futures = []
+    with contextlib.suppress(RuntimeError):
+        while waiting:
+            futures.append(pool.submit(action, waiting[0]))
+            waiting.popleft()
+    yield from (future.result() for future in futures)
+    yield from map(action, waiting)
 
 
 def _saved(name: str, found: Any, places: dict[MetadataIndex, Place], stride: tuple[int, ...] | None) -> SavedTensor:

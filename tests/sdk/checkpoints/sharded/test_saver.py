@@ -15,6 +15,7 @@ from halving.checkpoints.sharded.saver import AsyncSaver
 from halving.distributed.ranks import ALONE
 from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords
+from halving.store.retry import Reach
 from tests.checkpoints import Gate
 from tests.waiting import wait_for
 
@@ -108,6 +109,38 @@ def test_what_could_not_be_written_is_told_once_and_the_next_is_due(saver: Async
     epoch(saver, 3)
     saver.drain(60)
     assert [saved.missed for saved in saver._records.checkpoints()[1:]] == [None], "what is recorded is not told again"
+
+
+@pytest.mark.filterwarnings("ignore:halving. a checkpoint:UserWarning")
+def test_what_was_written_once_more_is_no_miss(saver: AsyncSaver, gate: Gate) -> None:
+    gate.fault = AWAY
+    gate.open.set()
+    saver.write_if_available(state(1.0))  # in a loop of one's own, where it counts at once
+    saver.count(0, 1, {}, None, needed=False)
+    saver.land(math.inf)
+    gate.fault = None
+    assert saver.has_uncounted
+    saver.settle(needed=True, best=False)
+    saver.count(0, 1, {}, None, needed=True)
+    assert [saved.missed for saved in saver._records.checkpoints()] == [None]
+
+
+def test_a_store_that_is_away_is_not_asked_again_before_the_pause_is_over(
+    saver: AsyncSaver, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.open.set()
+    saver.write_if_available(state(1.0), best=True)
+    save, slept = saver._flight, list[float]()
+    assert save is not None
+    save.join()
+
+    class Clock:
+        monotonic = staticmethod(lambda: sum(slept))
+        sleep = staticmethod(slept.append)
+
+    monkeypatch.setattr("halving.checkpoints.sharded.save.time", Clock)
+    assert save._is_back(Reach(saver._store), 5.0)
+    assert sum(slept) >= 5.0
 
 
 def test_an_epoch_that_does_not_count_leaves_no_record(saver: AsyncSaver, gate: Gate) -> None:

@@ -1,9 +1,12 @@
 """Sharded checkpoints in one process: what is stored once, what comes back, and who keeps it."""
 
+import gc
 import random
+import threading
 import time
 import tracemalloc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,10 @@ from halving import CheckpointMismatch, InvalidInput, Store, StoreError, Trained
 from halving.checkpoints.download import download
 from halving.checkpoints.restoring import restore, saved_state, saved_weights
 from halving.checkpoints.sharded.manifest import Chunk, Manifest, Place, SavedTensor
+from halving.checkpoints.sharded.planning import StagingPlanner
 from halving.checkpoints.sharded.save import Staging
+from halving.checkpoints.sharded.tree import take_apart
+from halving.checkpoints.sharded.writer import mapped
 from halving.checkpoints.weights_digest import weights_digest
 from halving.data.dataset import Dataset
 from halving.distributed.ranks import ALONE
@@ -298,7 +304,91 @@ def test_the_weights_digest_is_that_of_the_same_state_in_one_process(store: Stor
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.empty(2, device="meta")], ids=["sparse", "meta"])
 def test_a_tensor_that_is_none_of_dense_numbers_is_refused_by_its_name(store: Store, tensor: torch.Tensor) -> None:
     with pytest.raises(InvalidInput, match="'odd' is a tensor of class Tensor"):
-        saved(store, odd=tensor)
+        take_apart({"odd": tensor})
+
+
+def test_an_array_that_is_only_read_is_not_copied_before_its_copy() -> None:
+    array = np.ones(10)
+    array.flags.writeable = False
+    assert np.shares_memory(take_apart({"a": array}).tensors["a"].numpy(), array)
+
+
+def test_no_part_is_read_before_a_gpus_copy_is_complete_also_where_several_threads_read() -> None:
+    planner = StagingPlanner(take_apart({"left": torch.ones(4), "right": torch.ones(4)}))
+    plan = planner.create_local_plan()
+    planner.stage(plan, lambda size, _: torch.empty(size, dtype=torch.uint8))
+    waited_for = list[str]()
+
+    class Copied:
+        """What is recorded behind the copy."""
+
+        def synchronize(self) -> None:
+            waited_for.append(threading.current_thread().name)
+
+    planner._copied.append(Copied())  # type: ignore[arg-type]
+    for item in plan.items:
+        planner.resolve_data(item)
+    assert len(waited_for) == 2  # a second thread does not rely on the first
+
+
+def test_the_memory_of_the_copy_is_given_back_before_a_larger_one_is_taken(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    staging, empty, are_there = Staging(store, ALONE), torch.empty, list[bool]()
+    staging.begin({"w": torch.ones(1 << 10)}, lambda: FOREVER).join()
+    assert staging._buffer is not None
+    old = weakref.ref(staging._buffer)
+
+    def seen_empty(*sizes: Any, **options: Any) -> torch.Tensor:
+        gc.collect()
+        are_there.append(old() is not None)
+        return empty(*sizes, **options)
+
+    monkeypatch.setattr(torch, "empty", seen_empty)
+    staging.begin({"w": torch.ones(1 << 20)}, lambda: FOREVER).join()
+    assert are_there
+    assert not any(are_there)
+
+
+def test_what_is_closed_makes_no_memory_for_a_copy_at_the_next_step(store: Store) -> None:
+    model = nn.Linear(16, 16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    staging = Staging(store, ALONE)
+    staging.expect(model, optimizer)
+    staging.close()
+    model(torch.ones(1, 16)).sum().backward()
+    optimizer.step()
+    assert (staging.prepared_bytes, staging._expected) == (0, [])
+
+
+def test_what_one_process_cannot_copy_is_copied_into_a_file(store: Store) -> None:
+    staging, mask = Staging(store, ALONE), torch.eye(3).to_sparse()
+    save = staging.begin({"w": torch.ones(3), "mask": mask}, lambda: FOREVER)
+    save.join()
+    assert not save.sharded
+    assert torch.equal(saved_state(store, str(save.digest))["mask"].to_dense(), torch.eye(3))
+    assert staging.begin({"w": torch.ones(3)}, lambda: FOREVER).sharded
+    with pytest.raises(InvalidInput, match="checkpoint entry 'odd' of type object is not accepted"):
+        staging.begin({"odd": object()}, lambda: FOREVER)
+    staging.close()
+
+
+def test_an_upload_that_raises_a_runtime_error_does_not_upload_the_others_again() -> None:
+    tried = list[int]()
+
+    def upload(number: int) -> int:
+        tried.append(number)
+        if number == 2:
+            raise RuntimeError("not of threads")
+        return number
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RuntimeError, match="not of threads"):
+        list(mapped(pool, upload, [1, 2, 3]))
+    assert tried == [1, 2, 3]
+
+
+def test_where_no_threads_are_started_any_more_all_is_uploaded_by_this_one() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    assert list(mapped(pool, lambda number: number, [1, 2, 3])) == [1, 2, 3]
 
 
 def test_a_collection_keeps_the_parts_of_a_checkpoint_for_as_long_as_it(store: Store) -> None:
