@@ -271,7 +271,8 @@ class Run:
         return self._training
 
     def save(self, **state: Any) -> str | None:
-        """Save a checkpoint durably and return its digest; return None where it was skipped: none is due, or the store is unavailable.
+        """Save a checkpoint. Returns its digest where it is stored already; None where it is written beside training (of many processes, or
+        of a large model: below), or was skipped, because none is due or the store is unavailable.
 
         Torch modules, optimizers and anything else with ``state_dict`` are saved by it, and with them the states of the random
         generators. Inside :meth:`epochs` a checkpoint counts once its epoch is complete, so that it belongs together with what was
@@ -292,7 +293,8 @@ class Run:
         Where a training has several processes, each saves its part of the tensors. There, and in one process whose first save has 32 MiB
         of tensors and arrays or more and memory for a copy of them, a checkpoint that is not waited for is copied, and written while
         training goes on: this returns None, and where it has begun to write, the given objects may change at once. Outside of
-        :meth:`epochs` it waits for the one that is being written.
+        :meth:`epochs` it waits for the one that is being written. :attr:`checkpoint` is the former one until the new one is written:
+        call :meth:`flush` before you read it. The end of the run waits for it, 20 s, and says if it is not stored.
 
         Raises:
             InvalidInput: a value can't be saved, or the training of :meth:`distribute` is not among them; the message names it.

@@ -297,7 +297,7 @@ def test_a_gang_on_s3_goes_on_while_it_is_away_and_waits_for_it_at_a_rung(s3: S3
 
 
 @pytest.mark.slow
-def test_after_a_rank_was_killed_while_s3_is_away_the_next_attempt_trains_within_15_s_and_has_all_points(
+def test_after_a_rank_was_killed_while_s3_is_away_its_attempt_ends_without_s3_and_the_next_one_has_all_points(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -308,16 +308,13 @@ def test_after_a_rank_was_killed_while_s3_is_away_the_next_attempt_trains_within
     wait_for(RunRecords(store, "p", "s.0001").latest_checkpoint, 60, "the first epoch's checkpoint, which is written meanwhile")
     gate.swallow()
     (tmp_path / "go").touch()
-    killed = time.monotonic()
-    (raised,) = gang.messages()
+    (raised,) = gang.messages()  # S3 is away until this is there
     gate.open()
     again = Gang(store, "train_until_killed", attempt=2, signs=str(tmp_path))
     wait_for((tmp_path / "attempt 2, epoch 2, rank 0").exists, 60, "the next step", every=0.02)
-    took = time.monotonic() - killed
     assert [type(message) for message in again.messages()] == [ReachedRung, Stopped]
     assert isinstance(raised, Raised)
     assert "rank 1 of 2 was killed by SIGKILL" in raised.error
-    assert took < 15
     points = {(attempt, step) for attempt, key, step, *_ in read_points(store, "s.0001") if key == "a"}
     assert points == {(1, step) for epoch in (1, 2) for step in range(10 * epoch, 10 * epoch + 3)} | {
         (2, step) for epoch in (2, 3) for step in range(10 * epoch, 10 * epoch + 3)
