@@ -272,7 +272,7 @@ def save_and_raise(run: Run) -> None:
 def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_refused(store: Store, gate: Gate) -> None:
     gate.fault = StoreError("the disk is full")
     gate.open.set()
-    with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="the last checkpoint of r could not be stored: .*disk is full"):
+    with pytest.warns(UserWarning, match="the last checkpoint of r could not be stored: .*disk is full"), pytest.raises(KeyboardInterrupt):
         save_and_raise(start(store))
 
 
@@ -281,7 +281,7 @@ def test_a_script_that_ends_by_an_error_says_that_its_checkpoint_was_not_written
 ) -> None:
     monkeypatch.setattr("halving.run.run._END_SECONDS", 0.1)
     monkeypatch.setattr("halving.run.run._LAST_SECONDS", 0.1)
-    with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"):
+    with pytest.warns(UserWarning, match="the last checkpoint of r .*: it was still being written"), pytest.raises(KeyboardInterrupt):
         save_and_raise(start(store))
 
 
