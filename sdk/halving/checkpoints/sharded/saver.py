@@ -266,7 +266,7 @@ class AsyncSaver:
         self._uncounted = None
         with self.interval.writing():
             self._ranks.order(_BEGIN, patience)
-            self._uncounted = self._flight = self._staging.begin(state, self._end_of(patience))
+            self._uncounted = self._flight = self._staging.begin(state, self._end_in_grace_of(patience))
         self.misses.made_up()
 
     def _may_begin(self, *, due: bool, best: bool) -> bool:
@@ -331,7 +331,7 @@ class AsyncSaver:
         """The epoch whose copy is being written has turned out to be the best one: from now on it waits for the store, on all ranks."""
         self._best = save
         self._ranks.order(_KEEP)
-        if all(self._ranks.gather(_CALL, save.keep(self._end_of(math.inf)))):
+        if all(self._ranks.gather(_CALL, save.keep(self._end_in_grace_of(math.inf)))):
             return
         if not save.ended:  # a rank has given up; the others need not come to their ends
             self._recall()
@@ -345,7 +345,7 @@ class AsyncSaver:
         with self.interval.writing():
             self._ranks.order(_AGAIN, patience)
             self._flight = save
-            save.begin(self._end_of(patience))
+            save.begin(self._end_in_grace_of(patience))
 
     def _recall(self) -> None:
         """Give up the one in flight, on all ranks."""
@@ -411,7 +411,7 @@ class AsyncSaver:
         """Seconds."""
         return max(0.0, self._last_moment(ends) - monotonic())
 
-    def _end_of(self, patience: float) -> Callable[[], float]:
+    def _end_in_grace_of(self, patience: float) -> Callable[[], float]:
         """When so many seconds of waiting for the store are over, which a SIGTERM makes fewer."""
         end = _end_of(patience)
         return lambda: min(end(), self._give_up_at())
