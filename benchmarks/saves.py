@@ -1,9 +1,11 @@
 """What a checkpoint costs a training: how long it stands still, how long the writing goes on beside it, and what memory it takes."""
 
 import json
+import math
 import os
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,11 @@ def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: i
     for rank in range(ranks):
         child = os.fork()
         if not child:
-            _rank(Path(folder), mode, rank, ranks, store.port, megabytes, saves, steps)
+            try:
+                _rank(Path(folder), mode, rank, ranks, store.port, megabytes, saves, steps)
+            except BaseException:  # noqa: BLE001  # a forked process that ends as others do waits for threads that it has not
+                traceback.print_exc()
+                os._exit(1)
             os._exit(0)
         children.append(child)
     for child in children:
@@ -154,7 +160,7 @@ def _plain(folder: Path, rank: int, ranks: int) -> _Saving:
         assert isinstance(saver, AsyncSaver)
         flight = saver._flight
         assert flight is not None
-        return lambda: flight.ended, saver.land
+        return lambda: flight.ended, lambda: saver.land(math.inf)
 
     return save
 

@@ -1,5 +1,6 @@
 """A training on one GPU: what is logged, saved and resumed, and what it says when memory is not enough."""
 
+import math
 import subprocess
 import sys
 import time
@@ -95,7 +96,7 @@ def test_a_save_beside_training_does_not_wait_for_the_gpu_and_holds_what_was_the
     with start(store) as run, torch.no_grad():
         training = run.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
         run.save(model=model, training=training)  # it makes the memory of the copy
-        run._saver.land()
+        run._saver.land(math.inf)
         torch.cuda._sleep(CYCLES)
         model.weight.fill_(1.0)
         ended = torch.cuda.Event()
