@@ -26,8 +26,9 @@ def run_trial(arguments: argparse.Namespace) -> int:
     :class:`resources.analysis.time_spent.TimeSpent`; and ``skips``, those of :class:`resources.analysis.skips.Skips`, null where the
     store does not say. With ``--attempt`` it is that attempt alone, of ``attempts``.
     """
-    from resources.analysis.skips import skips_of
-    from resources.analysis.time_spent import time_spent
+    from resources.analysis.skips import COUNTED, skips_of
+    from resources.analysis.system_points import read_system_points
+    from resources.analysis.time_spent import SAMPLED, time_spent
     from resources.analysis.trial_history import history_of
 
     backend = backend_of(arguments)
@@ -35,8 +36,9 @@ def run_trial(arguments: argparse.Namespace) -> int:
     if arguments.attempt is not None:
         attempt = _attempt(history, arguments.attempt)
         return answer(arguments, asdict(attempt), lambda console: _print_whole(console, attempt))
-    spent = time_spent(backend.store, history.project, history.trial)
-    skips = skips_of(backend.store, history.project, history.trial)
+    points = read_system_points(backend.store, history.project, history.trial, (SAMPLED, COUNTED))
+    spent = time_spent(points) if points is not None else None
+    skips = skips_of(backend.store, history.project, history.trial, points) if points is not None else None
     shown = {**history.as_dict(), "time_spent": spent.as_dict() if spent else None, "skips": skips.as_dict() if skips else None}
     return answer(arguments, shown, lambda console: _print(console, history, spent, skips))
 

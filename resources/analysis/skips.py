@@ -6,25 +6,20 @@ checkpoints in the record of the next one that the store took, or in that of the
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from halving import Store
 from halving.errors import NotFound, StoreError
-from halving.query.curve_reader import read_run_curves
-from halving.query.curve_stats import keys_of
+from halving.metrics.points import Points
 from halving.query.runs import RunAttempt, read_run
 from halving.records.run_record import RunRecords, SavedCheckpoint
 
-if TYPE_CHECKING:
-    from halving.query.curve_reader import RunCurves
-
+COUNTED = re.compile(r"system/(?:skipped_steps|nonfinite_(loss|gradients)/rank\.(\d+))")
+"""The metrics that count steps that were not finite; and by whose loss or gradients."""
 _STEPS = "system/skipped_steps"
-_NONFINITE = re.compile(r"system/nonfinite_(loss|gradients)/rank\.(\d+)")
 
 
 @dataclass(frozen=True)
@@ -107,58 +102,51 @@ class Skips:
         return {**asdict(self), "texts": self.texts}
 
 
-def skips_of(store: Store, project: str, run: str, saved: Sequence[SavedCheckpoint] | None = None) -> Skips | None:
+def skips_of(
+    store: Store, project: str, run: str, points: Mapping[str, Points], saved: Sequence[SavedCheckpoint] | None = None
+) -> Skips | None:
     """What a run has left out; None while the store cannot say, and of a run without a record. Steps whose points retention has dropped
     are not known any more.
 
     Args:
+        points: of all attempts, by metric; those that :data:`COUNTED` names are looked at.
         saved: its checkpoints, where they have been read already.
     """
     try:
         attempts = read_run(store, project, run).attempts
         saved = RunRecords(store, project, run).checkpoints() if saved is None else saved
-        return Skips(skipped_steps(_counts(store, project, run)), skipped_checkpoints(saved, attempts))
     except (NotFound, StoreError):
         return None
+    counts = {key: _greatest(of_key) for key, of_key in points.items() if COUNTED.fullmatch(key)}
+    return Skips(skipped_steps(counts), skipped_checkpoints(saved, attempts))
 
 
 Counts = Mapping[str, Mapping[int, tuple[int, int, float]]]
 """By metric and attempt: the greatest count, and the step and the Unix time at which it was reached."""
 
 
-def _counts(store: Store, project: str, run: str) -> Counts:
-    try:
-        keys = [key for key in keys_of(store, project, run) if key == _STEPS or _NONFINITE.fullmatch(key)]
-        return read_run_curves(store, project, run, keys, partial(_read_counts, keys))
-    except NotFound:
-        return {}
-
-
-def _read_counts(keys: Sequence[str], curves: "RunCurves") -> Counts:
-    counts: defaultdict[str, dict[int, tuple[int, int, float]]] = defaultdict(dict)
-    for key in keys:
-        points = curves.raw(key)
-        columns = (points.attempt.tolist(), points.value.tolist(), points.step.tolist(), points.time.tolist())
-        for attempt, value, step, time in zip(*columns, strict=True):
-            if not math.isfinite(value):  # the trainable's own, under this name
-                continue
-            counts[key][attempt] = max(counts[key].get(attempt, (0, 0, 0.0)), (int(value), step, time / 1000))
-    return counts
+def _greatest(points: Points) -> dict[int, tuple[int, int, float]]:
+    """The greatest count of each attempt."""
+    greatest: dict[int, tuple[int, int, float]] = {}
+    columns = (points.attempt.tolist(), points.value.tolist(), points.step.tolist(), points.time.tolist())
+    for attempt, value, step, time in zip(*columns, strict=True):
+        if math.isfinite(value):  # else it is the trainable's own, under this name
+            greatest[attempt] = max(greatest.get(attempt, (0, 0, 0.0)), (int(value), step, time / 1000))
+    return greatest
 
 
 def skipped_steps(counts: Counts) -> list[SkippedSteps]:
     """The steps that each attempt has left out."""
-    of_ranks = {key: (match[1], int(match[2])) for key in counts if (match := _NONFINITE.fullmatch(key))}
-    ranks = sorted({rank for _, rank in of_ranks.values()})
+    ranks = sorted({int(name[2]) for key in counts if (name := COUNTED.fullmatch(key)) and name[2]})
 
     def begun(attempt: int, what: str, rank: int) -> int:
         return counts.get(f"system/nonfinite_{what}/rank.{rank}", {}).get(attempt, (0, 0, 0.0))[0]
 
-    found = []
+    skipped = []
     for attempt, (count, step, at) in sorted(counts.get(_STEPS, {}).items()):
         culprits = [Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks]
-        found.append(SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients]))
-    return found
+        skipped.append(SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients]))
+    return skipped
 
 
 def skipped_checkpoints(saved: Iterable[SavedCheckpoint], attempts: Iterable[RunAttempt]) -> list[SkippedCheckpoints]:

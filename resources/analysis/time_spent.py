@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from halving import Store
-from halving.errors import NotFound, StoreError
-from halving.query.curve_stats import keys_of, read_curve
+from halving.metrics.points import Points, stitch
 
+SAMPLED = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
+"""The metrics that say where the time went: what was sampled, and the rank; rank 0's have none in their name."""
 BUSY_PERCENT = 90.0
 """Of the time that a training should compute; below it a reader is told why it does not."""
 _FEWEST = 3  # samples before a rank is called slow
@@ -21,7 +21,6 @@ _SLOWER = 1.5  # times the median of the others
 _OFTEN = 0.75  # of the samples
 _EXPLAINED = 0.5  # of what is missing of the time
 _EXPLAINED_WAITS = 1 / 3  # of the time that the other ranks spend in collectives
-_NAME = re.compile(r"system/(data_wait|collectives|saves|gpu\.\d+/utilization)(?:/rank\.(\d+))?")
 _WAITS = ("data_wait", "collectives", "saves")
 SHARES = {"computing": "computing", "data_wait": "waiting for data", "collectives": "collectives", "saves": "saves", "gpu": "GPUs busy"}
 """Fields of :class:`TimeSpent` and what people call them."""
@@ -76,7 +75,7 @@ class TimeSpent:
     @property
     def warning(self) -> str | None:
         """What a reader should know and do, in one sentence each; None where all is well."""
-        found = []
+        sentences = []
         if self.busy < BUSY_PERCENT:
             waits = {name: value for name in _WAITS if (value := getattr(self, name)) is not None}
             largest = max(waits, key=lambda name: waits[name], default="gpu")
@@ -84,13 +83,13 @@ class TimeSpent:
             cause = largest if explained or self.gpu is None else "gpu"
             cause = "straggler" if cause == "collectives" and self.straggler is not None else cause
             what = "its GPUs are" if self.gpu is not None else "it is"
-            found.append(f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}")
+            sentences.append(f"{what} busy {self.busy:.0f} % of the time, below {BUSY_PERCENT:.0f} %: {_ADVICE[cause]}")
         if self.straggler is not None:
-            found.append(
+            sentences.append(
                 f"rank {self.straggler.rank} is a straggler: it takes {self.straggler.times:.1f} times as long as the other ranks from one "
                 "collective to the next, and they wait for it; look at its node, its GPU and its share of the data"
             )
-        return "; ".join(found) or None
+        return "; ".join(sentences) or None
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "busy": self.busy, "warning": self.warning}
@@ -102,14 +101,14 @@ def shares_text(spent: TimeSpent) -> str:
     return ", ".join(f"{name} {value:.0f} %" for name, value in shares.items() if value is not None)
 
 
-def time_spent(store: Store, project: str, run: str) -> TimeSpent | None:
-    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no system metrics."""
-    try:
-        named = {key: found for key in keys_of(store, project, run) if (found := _NAME.fullmatch(key))}
-        samples = {(found[1], int(found[2] or 0)): read_curve(store, project, run, key).value.tolist() for key, found in named.items()}
-    except (NotFound, StoreError):
-        return None
-    return spent_by(samples)
+def time_spent(points: Mapping[str, Points]) -> TimeSpent | None:
+    """Where the time of a run went; None where nothing was sampled: it was shorter than a second, or had no system metrics.
+
+    Args:
+        points: of all attempts, by metric; those that :data:`SAMPLED` names are looked at.
+    """
+    names = {key: name for key in points if (name := SAMPLED.fullmatch(key))}
+    return spent_by({(name[1], int(name[2] or 0)): stitch(points[key]).value.tolist() for key, name in names.items()})
 
 
 def spent_by(samples: Mapping[tuple[str, int], Sequence[float]]) -> TimeSpent | None:
@@ -155,5 +154,5 @@ def _own_time(samples: Mapping[tuple[str, int], Sequence[float]], rank: int) -> 
 
 
 def _mean(of_ranks: Sequence[Sequence[float]]) -> float | None:
-    values = [value for one in of_ranks for value in one]
+    values = [value for samples in of_ranks for value in samples]
     return fmean(values) if values else None

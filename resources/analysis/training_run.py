@@ -9,8 +9,9 @@ from halving.errors import NotFound, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.analysis.attempts import Attempt
 from resources.analysis.reasons import short_reason
-from resources.analysis.skips import skips_of
-from resources.analysis.time_spent import time_spent
+from resources.analysis.skips import COUNTED, skips_of
+from resources.analysis.system_points import read_system_points
+from resources.analysis.time_spent import SAMPLED, time_spent
 from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
 from resources.catalog.trial_key import trial_key
@@ -98,8 +99,9 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     assert begun is not None  # or there would be no name
     spec = stored_spec(asked)
     is_recorded = history is not None and bool(history.attempts) and not unavailable
-    spent = time_spent(store, project, run) if is_recorded else None
-    skips = skips_of(store, project, run, saved) if is_recorded else None
+    points = read_system_points(store, project, run, (SAMPLED, COUNTED)) if is_recorded else None
+    spent = time_spent(points) if points is not None else None
+    skips = skips_of(store, project, run, points, saved) if points is not None else None
     error = history.error if history else intent.error if intent and sweep is None else None
     return TrainingRun(
         id=f"{project}/{run}",

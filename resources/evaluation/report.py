@@ -20,7 +20,8 @@ from resources.analysis.costs.questions import sweep_cost
 from resources.analysis.final_trials import FinalTrial
 from resources.analysis.reasons import short_reason
 from resources.analysis.summary import Standing, SweepSummary, state_of, summarize
-from resources.analysis.time_spent import time_spent
+from resources.analysis.system_points import read_system_points
+from resources.analysis.time_spent import SAMPLED, time_spent
 from resources.analysis.timeline import timeline_of
 from resources.analysis.trial_curves import curves
 from resources.catalog import Catalog, ReportRow, utcnow
@@ -112,7 +113,8 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | No
         winner, on = (final.promotable, spec.train_on(0)) if final and final.promotable else (summary.best, spec.train_on(None))
         judged, about = _judged(store, catalog, spec, rows.trained_on(on), sweep, winner)
         groups = groups_of(spec.slices, rows.table)
-    spent = time_spent(store, spec.project, winner.key)
+    points = read_system_points(store, spec.project, winner.key, [SAMPLED])
+    spent = time_spent(points) if points is not None else None
     about |= {"time_spent": spent.as_dict() if spent else None}
     about |= {"looks": looks.as_dict(), "final": final.data if final else None, "code": keep_code(store, spec, code)}
     data, shown = data | about, replace(shown, given=judged.answered.figures)

@@ -12,7 +12,8 @@ from halving import Store
 from halving.errors import Diverged
 from halving.query.runs import RunAttempt
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from resources.analysis.skips import Culprit, SkippedCheckpoints, Skips, skipped_checkpoints, skipped_steps, skips_of
+from resources.analysis.skips import COUNTED, Culprit, SkippedCheckpoints, Skips, skipped_checkpoints, skipped_steps, skips_of
+from resources.analysis.system_points import read_system_points
 
 _AWAY = {"count": 5, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"}
 
@@ -30,12 +31,18 @@ def _train(root: Path, factors: list[float]) -> None:
             training.step(_loss, torch.ones(4, 2), factor)
 
 
+def _skips(root: Path, run: str = "r") -> Skips | None:
+    points = read_system_points(Store(root), "p", run, [COUNTED])
+    assert points is not None
+    return skips_of(Store(root), "p", run, points)
+
+
 @pytest.mark.filterwarnings("ignore:step .* was left out")
 def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_that_began_them(tmp_path: Path) -> None:
     _train(tmp_path, [1.0, float("nan"), 1.0, float("inf"), 1.0])
     with pytest.raises(Diverged):
         _train(tmp_path, [1.0, *[float("nan")] * 3])
-    skips = skips_of(Store(tmp_path), "p", "r")
+    skips = _skips(tmp_path)
     assert skips is not None
     assert [(each.attempt, each.count, each.last_step, each.culprits) for each in skips.steps] == [
         (1, 2, 4, [Culprit(0, 2, 0)]),
@@ -49,8 +56,8 @@ def test_every_attempts_steps_that_were_not_finite_are_counted_with_the_rank_tha
 
 def test_a_training_without_a_bad_step_has_left_out_nothing_and_an_unknown_one_says_nothing(tmp_path: Path) -> None:
     _train(tmp_path, [1.0, 1.0])
-    assert skips_of(Store(tmp_path), "p", "r") == Skips([], [])
-    assert skips_of(Store(tmp_path), "p", "other") is None
+    assert _skips(tmp_path) == Skips([], [])
+    assert _skips(tmp_path, "other") is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +102,7 @@ def test_a_checkpoints_record_keeps_what_was_skipped_before_it(tmp_path: Path) -
     _train(tmp_path, [1.0])
     records = RunRecords(Store(tmp_path), "p", "r")
     records.add_checkpoint(_saved(7, 1, _AWAY))
-    skips = skips_of(Store(tmp_path), "p", "r")
+    skips = _skips(tmp_path)
     assert skips is not None
     assert [each.count for each in skips.checkpoints] == [5]
 
@@ -114,6 +121,6 @@ def test_a_count_that_is_not_finite_is_no_count(tmp_path: Path) -> None:
     with halving.init("p", {}, id="r", root=str(tmp_path), system_metrics=None) as run:
         run.log({"system/skipped_steps": float("inf")}, step=1)
         run.log({"system/skipped_steps": 2.0}, step=2)
-    skips = skips_of(Store(tmp_path), "p", "r")
+    skips = _skips(tmp_path)
     assert skips is not None
     assert [each.count for each in skips.steps] == [2]

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from halving import Run, Store
-from resources.analysis.time_spent import Straggler, find_straggler, spent_by, time_spent
+from halving.metrics.manifest import RunFiles, run_files
+from resources.analysis.system_points import read_system_points
+from resources.analysis.time_spent import SAMPLED, Straggler, TimeSpent, find_straggler, spent_by, time_spent
 
 
 @pytest.mark.parametrize(
@@ -32,7 +34,7 @@ def test_a_rank_is_a_straggler_that_mostly_takes_half_as_long_again_as_the_other
 
 
 def test_computing_is_what_is_left_of_all_ranks_time() -> None:
-    found = spent_by(
+    spent = spent_by(
         {
             ("data_wait", 0): [20.0, 10.0],
             ("data_wait", 1): [15.0],
@@ -41,8 +43,8 @@ def test_computing_is_what_is_left_of_all_ranks_time() -> None:
             ("saves", 0): [2.0],
         }
     )
-    assert found is not None
-    assert (found.computing, found.data_wait, found.collectives, found.saves) == (78.0, 15.0, 5.0, 2.0)
+    assert spent is not None
+    assert (spent.computing, spent.data_wait, spent.collectives, spent.saves) == (78.0, 15.0, 5.0, 2.0)
     assert spent_by({("gpu.0/utilization", 0): [50.0]}) is None
 
 
@@ -63,9 +65,9 @@ def test_computing_is_what_is_left_of_all_ranks_time() -> None:
     ],
 )
 def test_below_90_percent_the_likely_cause_is_named(samples: dict[str, float], says: str | None) -> None:
-    found = spent_by({(name, 0): [value] for name, value in samples.items()})
-    assert found is not None
-    assert (found.warning is None) if says is None else (says in str(found.warning))
+    spent = spent_by({(name, 0): [value] for name, value in samples.items()})
+    assert spent is not None
+    assert (spent.warning is None) if says is None else (says in str(spent.warning))
 
 
 def test_a_runs_samples_of_all_ranks_say_where_its_time_went_and_who_is_slow(tmp_path: Path) -> None:
@@ -73,8 +75,42 @@ def test_a_runs_samples_of_all_ranks_say_where_its_time_went_and_who_is_slow(tmp
     with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
         for step in range(4):
             run.log({"system/collectives": 60.0, "system/collectives/rank.1": 2.0, "system/saves": 1.0, "loss": 0.1}, step=step)
-    found = time_spent(store, "p", "r")
-    assert found is not None
-    assert found.straggler == Straggler(1, pytest.approx(98 / 39))
-    assert "rank 1 is a straggler: it takes 2.5 times as long" in str(found.warning)
-    assert time_spent(store, "p", "none") is None
+    spent = _spent(store, "r")
+    assert spent is not None
+    assert spent.straggler == Straggler(1, pytest.approx(98 / 39))
+    assert "rank 1 is a straggler: it takes 2.5 times as long" in str(spent.warning)
+    assert _spent(store, "none") is None
+
+
+def test_a_step_that_a_later_attempt_sampled_again_counts_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for share in (80.0, 20.0):
+        with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
+            run.log({"system/data_wait": share}, step=1)
+    spent = _spent(store, "r")
+    assert spent is not None
+    assert spent.data_wait == 20.0
+
+
+@pytest.mark.parametrize("ranks", [1, 64])
+def test_a_run_is_listed_twice_for_the_samples_of_any_number_of_ranks(tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
+        run.log({f"system/collectives/rank.{rank}": 1.0 for rank in range(1, ranks + 1)}, step=1)
+    listings: list[str] = []
+
+    def counted(store: Store, project: str, run: str) -> RunFiles:
+        listings.append(run)
+        return run_files(store, project, run)
+
+    monkeypatch.setattr("halving.query.curve_reader.run_files", counted)
+    points = read_system_points(store, "p", "r", [SAMPLED])
+    assert points is not None
+    assert len(points) == ranks
+    assert len(listings) == 2, "once for the names, once for all points"
+
+
+def _spent(store: Store, run: str) -> TimeSpent | None:
+    points = read_system_points(store, "p", run, [SAMPLED])
+    assert points is not None
+    return time_spent(points)
