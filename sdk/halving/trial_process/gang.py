@@ -26,7 +26,7 @@ from halving.trial.context import TrialContext
 from halving.trial.messages import Interrupted, Message, Raised
 from halving.trial_process.gang_folder import gang_folder
 from halving.trial_process.guardian import be_killed_after_parent, be_killed_with_parent
-from halving.trial_process.main import Channel, train_trial
+from halving.trial_process.main import ORPHANED_SECONDS, Channel, train_trial
 from halving.trial_process.rank_end import RankEnd, how_ended
 from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _LAST_SECONDS = 10.0
 _HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
 _GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
-_ORPHANED_SECONDS = 10.0  # for rank 0 to flush its points and end by itself, when its agent has died
 _BARRIER_SECONDS = 20.0  # for the agents of other nodes to end, where this node's ranks have
 _MONITOR_SECONDS = 0.1
 _RENDEZVOUS_SECONDS = 60
@@ -141,7 +140,7 @@ def run_rank(context: TrialContext, trainable: str, granted: int, channel: Chann
     if rank:
         be_killed_with_parent()
     elif agent := parent_process():
-        be_killed_after_parent(agent.pid, _ORPHANED_SECONDS)  # type: ignore[arg-type]  # it has started
+        be_killed_after_parent(agent.pid, ORPHANED_SECONDS)  # type: ignore[arg-type]  # it has started
     answer_to_agent(Path(folder), rank)
     timeout = context.resources.get("collective_timeout_seconds") or TIMEOUT_SECONDS
     gangs: list[Gang] = []
