@@ -4,12 +4,13 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from halving import Store
+from tests.s3 import S3, Gate
 
 IGNORING = ("sh", "-c", 'trap "" INT TERM; exec "$@"', "sh")
 """Before a command: it inherits SIGINT and SIGTERM as ignored."""
@@ -26,6 +27,14 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def s3_gate(s3: S3) -> Iterator[Gate]:
+    """A gate before the session's S3, which a test shuts."""
+    gate = Gate((s3.host, s3.port))
+    yield gate
+    gate.shut()
 
 
 @pytest.fixture

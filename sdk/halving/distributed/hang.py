@@ -45,12 +45,12 @@ class Hang:
             InvalidInput: it is not what :meth:`to_text` gives.
         """
         try:
-            given = json.loads(text)
-            stacks = {int(rank): None if stack is None else str(stack) for rank, stack in given["stacks"].items()}
-            waiting, absent = (tuple(int(rank) for rank in given[name]) for name in ("waiting", "absent"))
-            since = float(given["since"])
+            record = json.loads(text)
+            stacks = {int(rank): None if stack is None else str(stack) for rank, stack in record["stacks"].items()}
+            waiting, absent = (tuple(int(rank) for rank in record[name]) for name in ("waiting", "absent"))
+            since = float(record["since"])
             datetime.fromtimestamp(since, UTC)
-            return cls(str(given["collective"]), float(given["timeout"]), since, waiting, absent, stacks)
+            return cls(str(record["collective"]), float(record["timeout"]), since, waiting, absent, stacks)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError) as error:
             raise InvalidInput(f"a collective that hung is not accepted: {error!r}; give the JSON of a Hang") from None
 

@@ -32,16 +32,9 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
-def gate(s3: S3) -> Iterator[Gate]:
-    gate = Gate((s3.host, s3.port))
-    yield gate
-    gate.shut()
-
-
-@pytest.fixture
-def remote(s3: S3, gate: Gate) -> Store:
+def remote(s3: S3, s3_gate: Gate) -> Store:
     """A store that is reached through the gate."""
-    return Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+    return Store(s3.root(secrets.token_hex(6), endpoint=s3_gate.endpoint))
 
 
 @pytest.fixture
@@ -70,13 +63,13 @@ def content(cache: ShardCache, shard: Shard) -> bytes:
 # Epochs
 
 
-def test_the_second_epoch_is_read_from_this_machine(remote: Store, gate: Gate, folder: Path) -> None:
+def test_the_second_epoch_is_read_from_this_machine(remote: Store, s3_gate: Gate, folder: Path) -> None:
     dataset = sharded(remote, *numbered(61, 5, 100))
     loader = dataset.loader("train", batch_size=16)
     first = flat(numbers(loader))
     assert len(names(folder)) == 3
     dataset.give_up_at = time.monotonic
-    gate.shut()
+    s3_gate.shut()
     second = flat(numbers(loader))
     assert sorted(first) == sorted(second) == list(range(166))
     again = dataset.loader("train", batch_size=16)
@@ -84,7 +77,7 @@ def test_the_second_epoch_is_read_from_this_machine(remote: Store, gate: Gate, f
 
 
 def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_for_all_shards(
-    remote: Store, gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
+    remote: Store, s3_gate: Gate, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = sharded(remote, *numbered(*[50] * 12))
     shards = dataset.shards("train")
@@ -100,21 +93,21 @@ def test_the_next_epoch_begins_without_the_store_although_the_cache_has_no_room_
     numbers(loader)
     first = {shards[number].sha256 for number in needs(seed, 2)[:2]}
     wait_for(lambda: first <= set(names(folder)), 60, "the shards with which the next epoch begins")
-    gate.shut()
+    s3_gate.shut()
     dataset.give_up_at = time.monotonic
     assert loader.epoch == 2
     assert len(next(iter(loader))["n"]) == 2
 
 
 @pytest.mark.usefixtures("soon")
-def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(remote: Store, gate: Gate) -> None:
+def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is_over(remote: Store, s3_gate: Gate) -> None:
     dataset = sharded(remote, *numbered(*[40] * 12))
     loader = dataset.loader("train", batch_size=8, lanes=4)
-    gate.shut()
+    s3_gate.shut()
     with pytest.warns(UserWarning, match="halving: dataset points ") as warned:
         iteration = iter(loader)
         wait_for(lambda: dataset.outage._waiting > 2, 60, "several threads that wait")
-        gate.open()
+        s3_gate.open()
         assert len(flat(numbers(iteration))) == 480
         wait_for(lambda: len(warned.list) > 1, 60, "the word that it is over")
     said = [str(each.message) for each in warned]
@@ -124,9 +117,9 @@ def test_an_outage_is_said_once_however_many_threads_meet_it_and_once_when_it_is
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(s3: S3, remote: Store, gate: Gate) -> None:
+def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_same(s3: S3, remote: Store, s3_gate: Gate) -> None:
     dataset = sharded(remote, *numbered(*[40] * 12))
-    through = Store(remote.root.replace(gate.endpoint, s3.endpoint))
+    through = Store(remote.root.replace(s3_gate.endpoint, s3.endpoint))
     wanted = flat(numbers(Dataset(through, "points", dataset.digest).loader("train", batch_size=8, lanes=1)))
     for path in Path(os.environ["HALVING_CACHE"]).rglob("*"):
         if path.is_file():
@@ -134,18 +127,18 @@ def test_a_store_that_is_away_in_mid_epoch_is_waited_for_and_the_order_is_the_sa
     iteration = iter(dataset.loader("train", batch_size=8, lanes=1))
     found = [next(iteration)["n"].tolist()]
     with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
-        gate.shut()
-        threading.Timer(3, gate.open).start()
+        s3_gate.shut()
+        threading.Timer(3, s3_gate.open).start()
         found += numbers(iteration)
     assert flat(found) == wanted
 
 
-def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: Store, gate: Gate) -> None:
+def test_a_loop_that_is_left_while_the_store_is_away_ends_its_threads(remote: Store, s3_gate: Gate) -> None:
     dataset = sharded(remote, *numbered(*[40] * 30))
     loader = dataset.loader("train", batch_size=8, lanes=1)
     with pytest.warns(UserWarning, match="dataset points waits for the store") as warned:
         for _ in loader:
-            gate.shut()
+            s3_gate.shut()
             wait_for(lambda: warned.list, 60, "the thread that meets the outage")
             break
         wait_for(lambda: not [each for each in threading.enumerate() if each.name == "halving-loader"], 60, "the end of the thread")
@@ -188,9 +181,9 @@ def test_many_processes_and_threads_fetch_a_shard_once(remote: Store) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store, gate: Gate, folder: Path) -> None:
+def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store, s3_gate: Gate, folder: Path) -> None:
     shard = random_shard(remote)
-    gate.swallow()
+    s3_gate.swallow()
     start = SPAWN.Event()
     start.set()
     process = SPAWN.Process(target=fetch_all, args=(remote.root, [shard], start))
@@ -198,7 +191,7 @@ def test_a_process_that_is_killed_while_it_fetches_holds_up_nobody(remote: Store
     wait_for(lambda: folder.exists() and names(folder) == [f"{shard.sha256}.part"], 60, "the beginning of a fetch")
     os.kill(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
     process.join()
-    gate.open()
+    s3_gate.open()
     assert np.array_equal(ShardCache(remote).open(shard), np.frombuffer(remote.read(shard.name), np.uint8))
     assert names(folder) == [shard.sha256]
 
@@ -383,11 +376,11 @@ def test_a_copy_that_is_damaged_is_fetched_again(remote: Store, folder: Path, da
     assert content(cache, shard) == remote.read(shard.name)
 
 
-def test_a_copy_that_was_only_touched_is_kept(remote: Store, gate: Gate, folder: Path) -> None:
+def test_a_copy_that_was_only_touched_is_kept(remote: Store, s3_gate: Gate, folder: Path) -> None:
     shard = random_shard(remote)
     ShardCache(remote).fetch(shard)
     (folder / shard.sha256).touch()
-    gate.shut()
+    s3_gate.shut()
     assert ShardCache(remote).opened(shard) is not None
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,17 +39,10 @@ OUTAGES = [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id=
 
 
 @pytest.fixture
-def gate(s3: S3) -> Iterator[Gate]:
-    gate = Gate((s3.host, s3.port))
-    yield gate
-    gate.shut()
-
-
-@pytest.fixture
-def root(s3: S3, gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def root(s3: S3, s3_gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store that is reached through the gate; its journals are in the test's own folder."""
     monkeypatch.setenv("HALVING_JOURNAL", str(tmp_path / "journals"))
-    return s3.root(secrets.token_hex(6), endpoint=gate.endpoint)
+    return s3.root(secrets.token_hex(6), endpoint=s3_gate.endpoint)
 
 
 @pytest.fixture
@@ -81,19 +74,19 @@ def wait_for_the_watch() -> None:
 
 @pytest.mark.parametrize("shut", OUTAGES)
 @pytest.mark.usefixtures("retried_soon")
-def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(root: str, gate: Gate, shut: Shut) -> None:
+def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is_back(root: str, s3_gate: Gate, shut: Shut) -> None:
     took = []
     with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
         for epoch in run.epochs(12):
             began = time.monotonic()
             run.log({"a": 1.0}, step=epoch)
             if epoch == 3:
-                shut(gate)
+                shut(s3_gate)
             digest = run.save(seen=epoch)
             took.append(time.monotonic() - began)
             assert (digest is None) == (3 <= epoch <= 8)
             if epoch == 8:
-                gate.open()
+                s3_gate.open()
                 wait_for_the_watch()  # this epoch's checkpoint is made up for at its end
     assert max(took[2:8]) < ANSWER_SECONDS + 5
     assert sorted(took[2:8])[-2] < ANSWER_SECONDS / 2  # only the first that finds S3 unavailable waits for it
@@ -108,12 +101,12 @@ def test_training_goes_on_while_s3_is_unavailable_and_nothing_is_lost_when_it_is
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
-    back = threading.Timer(4, gate.open)
+def test_the_last_epoch_waits_for_s3_to_be_back(root: str, s3_gate: Gate) -> None:
+    back = threading.Timer(4, s3_gate.open)
     with pytest.warns(UserWarning, match="halving: ") as warned, halving.init("p", id="r", root=root, system_metrics=None) as run:
         for epoch in run.epochs(3):
             if epoch == 2:
-                gate.shut()
+                s3_gate.shut()
             if epoch == 3:
                 back.start()
             run.log({"a": 1.0}, step=epoch)
@@ -124,18 +117,18 @@ def test_the_last_epoch_waits_for_s3_to_be_back(root: str, gate: Gate) -> None:
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, gate: Gate) -> None:
+def test_the_last_save_of_a_loop_of_ones_own_is_made_up_for_at_the_end(root: str, s3_gate: Gate) -> None:
     with pytest.warns(UserWarning, match="halving: "), halving.init("p", id="r", root=root, system_metrics=None) as run:
         assert run.save(seen=1)
-        gate.shut()
+        s3_gate.shut()
         assert run.save(seen=2) is None
-        threading.Timer(3, gate.open).start()
+        threading.Timer(3, s3_gate.open).start()
     assert saved(root) == [(0, 1), (0, 2)]
 
 
-def test_a_run_waits_for_s3_to_be_opened_and_is_the_first_attempt(root: str, gate: Gate) -> None:
-    gate.shut()
-    threading.Timer(4, gate.open).start()
+def test_a_run_waits_for_s3_to_be_opened_and_is_the_first_attempt(root: str, s3_gate: Gate) -> None:
+    s3_gate.shut()
+    threading.Timer(4, s3_gate.open).start()
     with pytest.warns(UserWarning, match="run r waits for the store"):
         run = halving.init("p", id="r", root=root, system_metrics=None)
     assert run.attempt == 1
@@ -151,10 +144,10 @@ def test_a_bucket_that_is_not_there_is_an_error_at_once(root: str) -> None:
     assert time.monotonic() - began < 60  # it does not wait for ten minutes
 
 
-def test_a_call_to_an_s3_that_is_silent_ends_within_half_a_minute(root: str, gate: Gate) -> None:
+def test_a_call_to_an_s3_that_is_silent_ends_within_half_a_minute(root: str, s3_gate: Gate) -> None:
     store = Store(root)
     store.create("a", b"1")
-    gate.swallow()
+    s3_gate.swallow()
     began = time.monotonic()
     with pytest.raises(StoreUnavailable):
         store.read("a")
@@ -173,7 +166,7 @@ run_trial(given, "trained:train", 5, theirs, 1)
 """
 
 
-def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(root: str, gate: Gate, tmp_path: Path) -> None:
+def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(root: str, s3_gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "trained.py").write_text(
         "import sys, time\n"
         "def train(run):\n"
@@ -188,42 +181,42 @@ def test_a_trial_that_is_stopped_waits_for_s3_no_longer_than_its_grace_period(ro
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "unavailable\n"
-        gate.shut()
+        s3_gate.shut()
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(60) == 143
     assert time.monotonic() - began > 5
-    gate.open()
+    s3_gate.open()
     assert [epoch for epoch, _ in saved(root)] == [1]
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_dataset_is_read_when_s3_is_back(root: str, gate: Gate) -> None:
+def test_a_dataset_is_read_when_s3_is_back(root: str, s3_gate: Gate) -> None:
     store = Store(root)
     table = pa.table({"y": [1, 2]})
     dataset = snapshot(store, {"train": [put_shard(store, arrow_file(table), 2)]})
-    gate.shut()
-    threading.Timer(4, gate.open).start()
+    s3_gate.shut()
+    threading.Timer(4, s3_gate.open).start()
     with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
         assert dataset.target == "label"
-    gate.shut()
-    threading.Timer(4, gate.open).start()
+    s3_gate.shut()
+    threading.Timer(4, s3_gate.open).start()
     with pytest.warns(UserWarning, match="dataset points (waits for|goes on: the store)"):
         assert dataset.read("train").equals(table)
-    gate.shut()
+    s3_gate.shut()
     dataset.give_up_at = time.monotonic
     with pytest.raises(StoreUnavailable):
         dataset.read("train")
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: Path) -> None:
+def test_an_artifact_is_stored_when_s3_is_back(root: str, s3_gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"1")
     with halving.init("p", id="r", root=root, system_metrics=None) as run:
-        gate.shut()
-        threading.Timer(4, gate.open).start()
+        s3_gate.shut()
+        threading.Timer(4, s3_gate.open).start()
         with pytest.warns(UserWarning, match="artifact weights of r waits for the store"):
             digest = run.log_artifact(tmp_path / "weights")
     assert Store(root).get_blob(digest) == b"1"
@@ -231,7 +224,7 @@ def test_an_artifact_is_stored_when_s3_is_back(root: str, gate: Gate, tmp_path: 
 
 
 @pytest.mark.usefixtures("retried_soon")
-def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, gate: Gate) -> None:
+def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_until_that_is_noticed(root: str, s3_gate: Gate) -> None:
     began = 0.0
     with (
         pytest.warns(UserWarning, match="a checkpoint of r could not be stored; training"),
@@ -240,11 +233,11 @@ def test_a_store_that_becomes_unavailable_within_an_epoch_holds_up_its_end_only_
         for epoch in run.epochs(3):
             if epoch == 2:
                 assert time.monotonic() - began < ANSWER_SECONDS + 3
-                gate.open()
+                s3_gate.open()
                 wait_for_the_watch()
             assert run.save(seen=epoch) is not None
             if epoch == 1:
-                gate.swallow()
+                s3_gate.swallow()
                 began = time.monotonic()
     assert [epoch for epoch, _ in saved(root)] == [2, 3]
 
@@ -318,9 +311,9 @@ GATE: list[Gate] = []
 @pytest.mark.parametrize("where", ["after save", "in the next epoch"])
 @pytest.mark.usefixtures("retried_soon")
 def test_a_trial_that_returns_without_a_checkpoint_while_s3_is_unavailable_is_not_to_blame(
-    root: str, gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
+    root: str, s3_gate: Gate, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    GATE[:] = [gate]
+    GATE[:] = [s3_gate]
     monkeypatch.setattr("halving.checkpoints.saver.retry_while_unavailable", lambda store, what, action, give_up_at: action())
     monkeypatch.setattr("halving.run.run._TRIAL_END_SECONDS", 1.0)
     given, platform = test_execute.context(Store(root), where=where), multiprocessing.Pipe()

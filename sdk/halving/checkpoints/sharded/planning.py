@@ -86,9 +86,9 @@ class StagingPlanner(DefaultSavePlanner):
         def tensor(name: str) -> torch.Tensor:
             if name in copies:
                 return copies[name]
-            found = metadata.state_dict_metadata[name]  # it has no elements
-            assert isinstance(found, TensorStorageMetadata)
-            return torch.empty(found.size, dtype=found.properties.dtype, device="cpu")
+            described = metadata.state_dict_metadata[name]  # it has no elements
+            assert isinstance(described, TensorStorageMetadata)
+            return torch.empty(described.size, dtype=described.properties.dtype, device="cpu")
 
         values = {name: put_together(tree, tensor) for name, tree in self.taken.tree.items()}
         return digest_of_values(values, frozenset(self.taken.stateful))
@@ -128,14 +128,16 @@ def bytes_of(item: WriteItem) -> int:
 
 def plan_as_json(plan: SavePlan) -> list[Any]:
     """What a rank has, for the others."""
-    found = []
+    entries = []
     for item in plan.items:
         data = item.tensor_data
         assert data is not None
         chunk = data.chunk
         is_shard = item.type == WriteItemType.SHARD
-        found.append([item.index.fqn, is_shard, dtype_name(data.properties.dtype), list(data.size), list(chunk.offsets), list(chunk.sizes)])
-    return found
+        entries.append(
+            [item.index.fqn, is_shard, dtype_name(data.properties.dtype), list(data.size), list(chunk.offsets), list(chunk.sizes)]
+        )
+    return entries
 
 
 def plan_of_json(items: list[Any]) -> SavePlan:

@@ -5,6 +5,7 @@ import importlib
 import json
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from hashlib import sha256
@@ -201,7 +202,7 @@ class Staging:
         return self._planned[1:]
 
 
-class Save:
+class Save(ABC):
     """A save in flight.
 
     Attributes:
@@ -248,9 +249,9 @@ class Save:
             self.give_up_at = give_up_at
             return not self._has_given_up
 
+    @abstractmethod
     def release(self) -> None:
         """Its copy is needed no more, or about to be written over. It must have ended."""
-        raise NotImplementedError
 
     def begin(self, give_up_at: Callable[[], float]) -> None:
         """Begin to write the copy, on all ranks; or once more, where that has failed, if it is the newest save.
@@ -272,9 +273,9 @@ class Save:
         finally:
             self.seconds = time.monotonic() - began
 
+    @abstractmethod
     def _write(self) -> None:
         """Write the copy, in the thread."""
-        raise NotImplementedError
 
     def _retried(self, action: Callable[[], Any]) -> Any:
         """``action()``, tried again while the store is unavailable, until it is time to give up.
@@ -351,9 +352,9 @@ class ShardedSave(Save):
         super().begin(give_up_at)
 
     def _write(self) -> None:
-        told = _gathered(self._group, self._ranks.world_size, self._own_part())
+        parts = _gathered(self._group, self._ranks.world_size, self._own_part())
         if self._ranks.leads:
-            self._commit(told)
+            self._commit(parts)
 
     def _own_part(self) -> dict[str, Any]:
         """Write it, and say what lies where, or why it does not."""
@@ -369,16 +370,16 @@ class ShardedSave(Save):
             part = {"failure": as_failure(error)}
         return part
 
-    def _commit(self, told: list[dict[str, Any]]) -> None:
+    def _commit(self, parts: list[dict[str, Any]]) -> None:
         """Where the parts of all ranks are there, write the manifest."""
         from halving.checkpoints.sharded.writer import results_of_json
 
-        for rank, part in enumerate(told):
+        for rank, part in enumerate(parts):
             if "failure" in part:
                 raise error_of(part["failure"], f"rank {rank}: ")
-        self._writer.rng = [Place(*part["rng"]) for part in told]
-        results = [results_of_json(part["written"]) for part in told]
-        if len(told) == 1:
+        self._writer.rng = [Place(*part["rng"]) for part in parts]
+        results = [results_of_json(part["written"]) for part in parts]
+        if len(parts) == 1:
             with contextlib.suppress(Exception):  # nobody can say what the bytes are: the checkpoint is saved all the same
                 self.weights = self._planner.weights(self._metadata)
         self._retried(lambda: self._writer.finish(self._metadata, results))
@@ -430,9 +431,9 @@ def _gathered(group: "ProcessGroup | None", world_size: int, own: Any) -> list[A
     sizes = [torch.empty(1, dtype=torch.int64) for _ in range(world_size)]
     dist.all_gather(sizes, torch.tensor([len(data)]), group=group)
     longest = max(int(size) for size in sizes)
-    found = [torch.empty(longest, dtype=torch.uint8) for _ in range(world_size)]
-    dist.all_gather(found, torch.nn.functional.pad(data, (0, longest - len(data))), group=group)
-    return [json.loads(one[: int(size)].numpy().tobytes()) for one, size in zip(found, sizes, strict=True)]
+    texts = [torch.empty(longest, dtype=torch.uint8) for _ in range(world_size)]
+    dist.all_gather(texts, torch.nn.functional.pad(data, (0, longest - len(data))), group=group)
+    return [json.loads(text[: int(size)].numpy().tobytes()) for text, size in zip(texts, sizes, strict=True)]
 
 
 def _rng_as_json() -> bytes:

@@ -17,15 +17,8 @@ pytestmark = pytest.mark.usefixtures("every_save")
 
 
 @pytest.fixture
-def gate(s3: S3) -> Iterator[Gate]:
-    gate = Gate((s3.host, s3.port))
-    yield gate
-    gate.shut()
-
-
-@pytest.fixture
-def saver(s3: S3, gate: Gate) -> Iterator[AsyncSaver]:
-    store = Store(s3.root(secrets.token_hex(6), endpoint=gate.endpoint))
+def saver(s3: S3, s3_gate: Gate) -> Iterator[AsyncSaver]:
+    store = Store(s3.root(secrets.token_hex(6), endpoint=s3_gate.endpoint))
     records = RunRecords(store, "p", "r")
     records.start({}, {}, 1, {})
     saver = AsyncSaver(store, records, lambda: True, lambda: math.inf, ALONE)
@@ -36,16 +29,16 @@ def saver(s3: S3, gate: Gate) -> Iterator[AsyncSaver]:
 @pytest.mark.parametrize("shut", [pytest.param(Gate.shut, id="refused"), pytest.param(Gate.swallow, id="silent")])
 @pytest.mark.filterwarnings("ignore:halving. a checkpoint waits for the store:UserWarning")
 def test_the_newest_best_epoch_is_stored_when_s3_is_back_and_none_waits_for_it(
-    saver: AsyncSaver, gate: Gate, shut: Callable[[Gate], None]
+    saver: AsyncSaver, s3_gate: Gate, shut: Callable[[Gate], None]
 ) -> None:
     epoch(saver, 1)
     saver.drain(60)
-    shut(gate)
+    shut(s3_gate)
     epoch(saver, 2, best=True)
     wait_until_it_waits(saver)
     epoch(saver, 3)
     epoch(saver, 4, best=True)
     epoch(saver, 5)  # nobody has waited for S3, which is back only now
-    gate.open()
+    s3_gate.open()
     saver.drain(120)
     assert saved_values(saver) == [(1, 1.0), (4, 4.0)]

@@ -19,6 +19,7 @@ from halving.checkpoints.sharded.save import Staging
 from halving.checkpoints.weights_digest import weights_digest
 from halving.distributed.ranks import Ranks
 from tests.gangs import run_gang
+from tests.sdk.checkpoints.sharded.test_sharded import Adapted
 
 FOREVER = float("inf")
 
@@ -95,20 +96,6 @@ def test_a_checkpoint_restores_with_equal_bits_on_any_number_of_ranks_sharded_or
     assert digest_of_state(net, optimizer) == state
     assert list(saved_state(Store(root), digest)) == ["model", "optimizer", "epoch"]
     assert checkpoint_bytes(Store(root), digest) > sum(value.nbytes for value in net.state_dict().values()) * 2
-
-
-class Adapted(nn.Module):
-    """A frozen base, of large tensors and of small ones, with an adapter in each layer."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.base = nn.ModuleList(nn.Linear(512, 512).requires_grad_(False) for _ in range(24))
-        torch.manual_seed(seed)
-        self.adapters = nn.ModuleList(nn.Linear(512, 4) for _ in range(24))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        return torch.stack([adapter(base(rows)) for base, adapter in zip(self.base, self.adapters, strict=True)]).square().mean()
 
 
 def adapters_saved(ranks: Ranks, root: Path) -> tuple[int, int]:
