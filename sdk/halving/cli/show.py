@@ -110,7 +110,10 @@ def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str
     counted = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
     if counted:
         saves, skipped, seconds = (sum(each[name] for each in counted) for name in ("saves", "skipped", "seconds"))
-        pairs["written"] = f"{saves} in {duration(seconds)}, {skipped} skipped as not worth their time"
+        pairs["written"] = f"{saves} in {duration(seconds)}, {skipped} skipped, which were not due or not taken by the store"
+    misses = [each for each in (*(row.get("missed") for row in checkpoints), *(each.get("missed") for each in counted)) if each]
+    if misses:
+        pairs["not taken"] = f"{sum(each['count'] for each in misses)} since {misses[0]['since']}, the last because {misses[-1]['why']}"
     print_pairs(out, "checkpoints", {**pairs, "file": newest["file"]})
 
 

@@ -252,6 +252,18 @@ def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> N
     assert "pyarrow " in command("show", "base-0", "--packages").out
 
 
+def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, command: Halving) -> None:
+    with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
+        run.save(epoch=1)
+        run.flush()
+        (saved,) = run.records.checkpoints()
+        missed = {"count": 3, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"}
+        run.records.add_checkpoint(saved._replace(epoch=saved.epoch + 1, missed=missed))
+    said = command("show", "r")
+    assert "skipped, which were not due or not taken by the store" in said.out
+    assert "3 since 2026-03-01T10:00:00+00:00, the last because the store does not answer" in said.out
+
+
 def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving) -> None:
     data = command("show", "digits/base-0", "--json").data
     assert data["params"] == {"lr": 0.1, "optim": {"name": "adam"}}
