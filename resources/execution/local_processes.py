@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from halving.records.memory_kills import MemoryKills
 from halving.trial.context import TrialContext
 from halving.trial.messages import Granted, Message
 from halving.trial_process.gang import run_gang
+from halving.trial_process.guardian import Guardian
 from halving.trial_process.main import run_trial
 from resources.execution.chosen_gpus import run_with_gpus
 from resources.execution.main_module import start_without_main
@@ -23,6 +25,7 @@ from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination
 from resources.sweep_spec.requirements import AttemptResources, Resources
 
+_ORPHANED_SECONDS = 10.0  # for a trial's process to flush its points and end by itself, when its worker has died
 _END_SECONDS = 5.0  # for a process to end whose trial has been decided on
 _TERMINATED = (128 + signal.SIGTERM, -signal.SIGTERM)  # after it saved a checkpoint, or before it could
 
@@ -136,6 +139,7 @@ class LocalProcess:
     def start(self) -> None:
         with _visible(self._gpus_of_server):
             start_without_main(self._process)
+        _guardian().watch(self._process.pid)
         self._theirs.close()
 
     @property
@@ -203,6 +207,12 @@ def thread_limits(resources: AttemptResources) -> dict[str, str]:
 def hash_seed(deterministic: bool) -> dict[str, str]:
     """The environment variable by which the order of a set of strings is the same in every process; Python reads it when it begins."""
     return {"PYTHONHASHSEED": "0"} if deterministic else {}
+
+
+@cache
+def _guardian() -> Guardian:
+    """Of this process, for as long as it lives."""
+    return Guardian(_ORPHANED_SECONDS)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +25,8 @@ from halving.run import signals
 from halving.trial.context import TrialContext
 from halving.trial.messages import Interrupted, Message, Raised
 from halving.trial_process.gang_folder import gang_folder
-from halving.trial_process.guardian import be_killed_after_parent, be_killed_with_parent
-from halving.trial_process.main import ORPHANED_SECONDS, Channel, train_trial
+from halving.trial_process.guardian import Guardian, be_killed_with_parent
+from halving.trial_process.main import Channel, train_trial
 from halving.trial_process.rank_end import RankEnd, how_ended
 from halving.trial_process.rank_stacks import answer_to_agent, stacks_of
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _LAST_SECONDS = 10.0
 _HUNG_SECONDS = 1.0  # the same, where a collective has hung: its background thread has written them meanwhile
 _GIVEN_UP_SECONDS = 1.5  # after a collective's timeout, for the ranks that gave it up to end by themselves
+_ORPHANED_SECONDS = 10.0  # for rank 0 to flush its points and end by itself, when its agent has died
 _BARRIER_SECONDS = 20.0  # for the agents of other nodes to end, where this node's ranks have
 _MONITOR_SECONDS = 0.1
 _RENDEZVOUS_SECONDS = 60
@@ -56,12 +57,22 @@ def run_gang(context: TrialContext, trainable: str, granted: int, channel: Chann
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the worker
     _end_with_parent()
-    with gang_folder() as folder:
-        given = (context, trainable, granted, channel, threads, str(folder))
+    with gang_folder() as folder, guarding() as guardian:
+        given = (context, trainable, granted, channel, threads, str(folder), guardian)
         message = attend(run_rank, given, processes, rendezvous_here(), folder)
     if message is None:
         raise SystemExit(signals.STATUS)
     channel.send(message)
+
+
+@contextlib.contextmanager
+def guarding() -> Iterator[Guardian]:
+    """In this block the agent has a guardian, whom rank 0 tells of itself."""
+    guardian = Guardian(_ORPHANED_SECONDS)
+    try:
+        yield guardian
+    finally:
+        guardian.end()
 
 
 def rendezvous_here() -> "RendezvousHandler":
@@ -128,7 +139,7 @@ def attend(
     return how_ended(folder, agent.codes, agent.hang, memory, asked=agent.asked)
 
 
-def run_rank(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, folder: str) -> None:
+def run_rank(context: TrialContext, trainable: str, granted: int, channel: Channel, threads: int, folder: str, guardian: Guardian) -> None:
     """The main function of a rank; how it ended is in ``folder`` afterwards.
 
     Raises:
@@ -139,8 +150,8 @@ def run_rank(context: TrialContext, trainable: str, granted: int, channel: Chann
     rank = int(os.environ["RANK"])
     if rank:
         be_killed_with_parent()
-    elif agent := parent_process():
-        be_killed_after_parent(agent.pid, ORPHANED_SECONDS)  # type: ignore[arg-type]  # it has started
+    else:
+        guardian.watch(os.getpid())
     answer_to_agent(Path(folder), rank)
     timeout = context.resources.get("collective_timeout_seconds") or TIMEOUT_SECONDS
     gangs: list[Gang] = []

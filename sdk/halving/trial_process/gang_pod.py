@@ -22,7 +22,7 @@ from halving.run import signals
 from halving.trial.context import TrialContext
 from halving.trial.gang import BEAT_SECONDS, FORMATION, HANG, GangPlace, beat, end_to_bytes, ended, here, hung, is_wrong, signalled
 from halving.trial_process.gang import attend as attend_ranks
-from halving.trial_process.gang import run_rank
+from halving.trial_process.gang import guarding, run_rank
 from halving.trial_process.gang_folder import gang_folder
 from halving.trial_process.main import Channel
 
@@ -54,8 +54,8 @@ def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int
     pods = _formation(store, place)
     beats = _Beats(_connected(place), place.pod)
     beats.start()
-    with gang_folder() as folder:
-        given = (context, trainable, granted, channel, threads, str(folder))
+    with gang_folder() as folder, guarding() as guardian:
+        given = (context, trainable, granted, channel, threads, str(folder), guardian)
         rendezvous = rendezvous_in(store, place, pods)
         message = attend_ranks(
             run_rank,

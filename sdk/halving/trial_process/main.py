@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from multiprocessing import parent_process
+from multiprocessing import parent_process, set_start_method
 from typing import NoReturn, Protocol
 
 from halving.distributed.out_of_memory import allocated, is_out_of_memory
@@ -31,10 +31,7 @@ from halving.trial.context import TrialContext
 from halving.trial.import_string import import_function
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial.objectives import Tallies
-from halving.trial_process.guardian import be_killed_after_parent
 
-ORPHANED_SECONDS = 10.0
-"""For a process to flush its points and end by itself, when the one that has started it has died."""
 _PLACE_IN_CALLBACK = "\n\nAt:\n"  # pybind11's
 _FINAL = (Diverged, ObjectiveMissing, CheckpointMissing, CheckpointMismatch, InvalidInput)
 
@@ -85,8 +82,10 @@ def run_trial(context: TrialContext, trainable: str, granted: int, channel: Chan
     Raises:
         SystemExit: with status 143, after a SIGTERM, when the checkpoint is saved. No message is sent: the sender of the signal knows.
     """
-    if worker := parent_process():
-        be_killed_after_parent(worker.pid, ORPHANED_SECONDS)  # type: ignore[arg-type]  # it has started
+    if parent_process() and sys.platform == "linux":
+        # A child of a fork server starts children by another one, which outlives it with its data loaders. A script's children, and a
+        # rank's, are forked.
+        set_start_method("fork", force=True)
     channel.send(train_trial(context, trainable, granted, channel, threads))
 
 

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from sqlalchemy import select
 
+from halving import Store
 from halving.errors import InvalidInput
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
@@ -26,6 +28,7 @@ from tests.backends import CHECKOUT
 from tests.control_groups import control_group
 from tests.resources.execution.test_worker import Ran
 from tests.sdk.conftest import IGNORING
+from tests.waiting import wait_for, wait_while_running
 
 Spec = Callable[..., SweepSpec]
 LIMIT = 512 * 2**20  # bytes
@@ -68,6 +71,28 @@ if __name__ == "__main__":
     print(said.error)
     print(sorted(os.environ))
     process.close()
+"""
+
+
+WORKING = """
+import ctypes, json, sys
+import psutil
+from halving import Store
+from resources.scheduling.assignment import Assignment
+from resources.execution.local_processes import ForkServer
+from resources.sweep_spec.requirements import Resources
+from tests.sdk.trial_process.test_main import context
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(36, 1)  # orphans become its children, as those of a pod's first process do
+    trial = context(Store(sys.argv[1]), **json.loads(sys.argv[3]))
+    resources = Resources(processes=int(sys.argv[4]))
+    process = ForkServer(f"tests.deaths:{sys.argv[2]}", resources, None).prepare(Assignment("s", 1, 1, {}, 0, 0, 9, (9,)), trial)
+    process.start()
+    while process.alive:
+        if (said := process.receive(1.0)) is not None:
+            print(said, flush=True)
+    process.close()
+    print([child.name() for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE])
 """
 
 
@@ -162,6 +187,81 @@ def test_a_worker_whose_machine_is_reclaimed_counts_as_preempted_and_one_whose_u
     assert (row.status, row.failures, row.preemptions) == ("queued", 0, preemptions)
     assert ("was ended by SIGTERM" in str(row.error)) is bool(preemptions)
     assert RunRecords(backend.store, "small", f"{row.sweep}.0000").latest_checkpoint() is not None
+
+
+def works(tmp_path: Path, trainable: str, processes: int = 1, **params: Any) -> "subprocess.Popen[bytes]":
+    """A worker with a trial, in a process of its own."""
+    (tmp_path / "worker.py").write_text(WORKING)
+    arguments = [str(tmp_path / "root"), trainable, json.dumps(params), str(processes)]
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'sdk'}"}
+    return subprocess.Popen([sys.executable, str(tmp_path / "worker.py"), *arguments], env=environment, stdout=subprocess.PIPE)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Callable[..., tuple["subprocess.Popen[bytes]", psutil.Process]]]:
+    """Start a worker, and wait until its trial, or rank 0 of it, has a data loader's processes and hangs."""
+    workers: list[subprocess.Popen[bytes]] = []
+
+    def start(how: str, processes: int = 1) -> tuple["subprocess.Popen[bytes]", psutil.Process]:
+        worker = works(tmp_path, "hang", processes, how=how)
+        workers.append(worker)
+        hangs = tmp_path / "root" / "hangs"
+        wait_while_running(worker, hangs.exists, tmp_path / "worker.py", "the trial to be about to hang", every=0.1)
+        trial = psutil.Process(int(hangs.read_text()))
+        state = psutil.STATUS_STOPPED if how == "stopped" else psutil.STATUS_SLEEPING
+        wait_for(lambda: trial.status() == state, 60, "the trial to hang")
+        return worker, trial
+
+    yield start
+    for worker in workers:
+        worker.kill()
+        worker.communicate()
+
+
+Hanging = Callable[..., tuple["subprocess.Popen[bytes]", psutil.Process]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["stopped", "holding the interpreter", "sleeping"])
+def test_a_trial_and_its_data_loader_do_not_outlive_their_killed_worker_wherever_the_trial_hangs(
+    hanging: Hanging, tmp_path: Path, how: str
+) -> None:
+    worker, trial = hanging(how)
+    loaders = trial.children(recursive=True)
+    assert len(loaders) == 2, "no fork server of its own, which would outlive it"
+    worker.kill()
+    _, alive = psutil.wait_procs([trial, *loaders], timeout=60)
+    assert not alive
+    assert [saved.epoch for saved in RunRecords(Store(tmp_path / "root"), "p", "s.0001").checkpoints()] == [1]
+
+
+@pytest.mark.slow
+def test_no_data_loader_outlives_its_killed_trial(hanging: Hanging) -> None:
+    worker, trial = hanging("sleeping")
+    loaders = trial.children(recursive=True)
+    trial.kill()
+    _, alive = psutil.wait_procs(loaders, timeout=60)
+    assert not alive
+    worker.wait()
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_its_killed_worker_where_the_agent_hangs(hanging: Hanging) -> None:
+    worker, rank = hanging("sleeping", processes=2)
+    agent = rank.parent()
+    assert agent is not None
+    gang = [agent, *agent.children(recursive=True)]
+    agent.suspend()
+    worker.kill()
+    _, alive = psutil.wait_procs(gang, timeout=120)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_a_trainable_that_waits_for_all_of_its_children_meets_none_of_the_platforms_and_a_worker_keeps_no_zombie(tmp_path: Path) -> None:
+    output, _ = works(tmp_path, "wait_for_all_children").communicate(timeout=120)
+    assert b"RuntimeError: all children have ended" in output
+    assert output.splitlines()[-1] == b"[]"
 
 
 @pytest.fixture

@@ -236,7 +236,7 @@ def test_rank_0_does_not_outlive_its_agent_wherever_it_hangs(store: Store, troub
     wait_for(hangs.exists, 60, "rank 0 to be about to hang")
     rank = psutil.Process(int(notes(store, 0, "step")[-1].split()[-1]))
     wait_for(lambda: rank.status() == _HANGING[trouble], 60, "rank 0 to hang")
-    (guardian,) = rank.children()
+    (guardian,) = (each for each in psutil.Process(gang.process.pid).children() if "guardian" in " ".join(each.cmdline()))
     gang.process.kill()
     _, alive = psutil.wait_procs([rank, guardian], timeout=60)
     assert not alive

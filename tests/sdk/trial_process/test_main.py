@@ -1,12 +1,10 @@
 """A trial's process: what it tells the platform over its pipe, however the trainable behaves."""
 
 import contextlib
-import ctypes
 import json
 import math
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -24,8 +21,6 @@ from halving.records.run_record import RunRecords
 from halving.trial.context import ObjectiveRule, TrialContext
 from halving.trial.messages import Granted, Message, Raised, ReachedRung, ReturnedEarly, Stopped
 from halving.trial_process.main import run_trial
-from tests.gangs import SERVER, start
-from tests.waiting import wait_for
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -399,47 +394,6 @@ def test_a_trial_whose_worker_was_killed_ends_too_and_leaves_its_points(store: S
     assert not _is_running(trial)
     assert steps(store) == [1, 2, 3]
     assert not store.exists("runs/project=p/s.0001/end-0001.json")
-
-
-HANGS = {
-    "stop": (lambda: os.kill(os.getpid(), signal.SIGSTOP), psutil.STATUS_STOPPED),
-    "hold the interpreter": (lambda: ctypes.PyDLL(None).sleep(3600), psutil.STATUS_SLEEPING),
-}
-
-
-def hang(run: Run) -> None:
-    for epoch in run.epochs():
-        run.report(score=epoch / 10)
-        run.save(epoch=epoch)
-        if epoch == 1:
-            continue
-        partial = Path(run.store.root, "hangs.part")
-        partial.write_text(str(os.getpid()))
-        partial.rename(Path(run.store.root, "hangs"))
-        HANGS[run.params["how"]][0]()
-
-
-def work(root: str, how: str) -> None:
-    """As a worker does, which waits for what its trial says."""
-    platform, theirs = SERVER.Pipe()
-    start(run_trial, context(Store(root), how=how), f"{__name__}:hang", 3, theirs, 1)
-    theirs.close()
-    platform.recv()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", HANGS)
-def test_a_trial_does_not_outlive_its_killed_worker_wherever_it_hangs(store: Store, how: str) -> None:
-    worker = start(work, store.root, how)
-    hangs = Path(store.root, "hangs")
-    wait_for(hangs.exists, 60, "the trial to be about to hang")
-    trial = psutil.Process(int(hangs.read_text()))
-    wait_for(lambda: trial.status() == HANGS[how][1], 60, "the trial to hang")
-    (guardian,) = trial.children()
-    worker.kill()
-    _, alive = psutil.wait_procs([trial, guardian], timeout=60)
-    assert not alive
-    assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1]
 
 
 @pytest.mark.slow
