@@ -6,7 +6,7 @@ checkpoints in the record of the next one that the store took, or in that of the
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +14,9 @@ from typing import Any
 from halving import Store
 from halving.errors import NotFound, StoreError
 from halving.metrics.points import Points
-from halving.query.runs import RunAttempt, read_run
+from halving.query.runs import read_run
+from halving.query.skipped_checkpoints import SkippedCheckpoints, skipped_checkpoints
+from halving.query.units import counted
 from halving.records.run_record import RunRecords, SavedCheckpoint
 
 COUNTED = re.compile(r"system/(?:skipped_steps|nonfinite_(loss|gradients)/rank\.(\d+))")
@@ -58,32 +60,9 @@ class SkippedSteps:
         parts += [f"the gradients of rank {each.rank} in {each.gradients}" for each in self.culprits if each.gradients]
         what = ", ".join(parts) or "only the sum of all ranks' gradients"
         return (
-            f"attempt {self.attempt} left out {_counted(self.count, 'step')} that {'was' if self.count == 1 else 'were'} NaN or infinite "
+            f"attempt {self.attempt} left out {counted(self.count, 'step')} that {'was' if self.count == 1 else 'were'} NaN or infinite "
             f"({what}), the last at step {self.last_step}, {moment}: lower the learning rate, or look at the data of these steps"
         )
-
-
-@dataclass(frozen=True)
-class SkippedCheckpoints:
-    """Checkpoints in a row that were due and that the store did not take.
-
-    Attributes:
-        since: when the first was skipped, ISO 8601 in UTC.
-        why: of the last.
-        epoch: of the checkpoint that the store took again; None where the attempt ended before.
-    """
-
-    attempt: int
-    count: int
-    since: str
-    why: str
-    epoch: int | None
-
-    @property
-    def text(self) -> str:
-        since = datetime.fromisoformat(self.since).strftime("%Y-%m-%d %H:%M:%S UTC")
-        until = "and none was stored before it ended" if self.epoch is None else f"until that of epoch {self.epoch} was stored"
-        return f"attempt {self.attempt} skipped {_counted(self.count, 'checkpoint')}, from {since} on, {until}: {self.why}"
 
 
 @dataclass(frozen=True)
@@ -147,25 +126,3 @@ def skipped_steps(counts: Counts) -> list[SkippedSteps]:
         culprits = [Culprit(rank, begun(attempt, "loss", rank), begun(attempt, "gradients", rank)) for rank in ranks]
         skipped.append(SkippedSteps(attempt, count, step, at, [each for each in culprits if each.loss or each.gradients]))
     return skipped
-
-
-def skipped_checkpoints(saved: Iterable[SavedCheckpoint], attempts: Iterable[RunAttempt]) -> list[SkippedCheckpoints]:
-    """The checkpoints that the store did not take, in order of time."""
-    ended = [_skipped(each.number, each.checkpoints.get("missed"), None) for each in attempts if each.checkpoints]
-    until = [_skipped(each.attempt, each.missed, each.epoch) for each in saved]
-    # A record that was written again after its answer was lost says the same as before.
-    rows = {(each.attempt, each.since): each for each in [*ended, *until] if each is not None}
-    return sorted(rows.values(), key=lambda each: (each.attempt, each.since))
-
-
-def _skipped(attempt: int, missed: Any, epoch: int | None) -> SkippedCheckpoints | None:
-    """What a record says of skipped checkpoints; None where it says nothing, or what an image with another SDK means by it."""
-    try:
-        datetime.fromisoformat(missed["since"])
-        return SkippedCheckpoints(attempt, int(missed["count"]), missed["since"], str(missed["why"]), epoch)
-    except (TypeError, KeyError, ValueError):
-        return None
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -8,7 +8,9 @@ from halving.cli.output import NONE, console, duration, moment, print_json, prin
 from halving.query.curve_stats import Extremes
 from halving.query.run_details import code_of, details_of, environment_of, verdict_of
 from halving.query.runs import RunInfo, find_run, read_run
+from halving.query.skipped_checkpoints import skipped_checkpoints
 from halving.records.amendments import ACTIVE
+from halving.records.run_record import SavedCheckpoint
 from halving.store.store import Store
 
 if TYPE_CHECKING:
@@ -102,19 +104,22 @@ def _print_artifacts(out: "Console", found: dict[str, Any]) -> None:
 
 
 def _print_checkpoints(out: "Console", info: RunInfo, checkpoints: list[dict[str, Any]]) -> None:
-    if not checkpoints:
+    skipped = skipped_checkpoints(map(SavedCheckpoint.of, checkpoints), info.attempts)
+    if not checkpoints and not skipped:
         return
-    newest = checkpoints[-1]
-    reported = ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
-    pairs = {"count": len(checkpoints), "newest": f"epoch {newest['epoch']}, attempt {newest['attempt']}", "reported": reported}
-    counted = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
-    if counted:
-        saves, skipped, seconds = (sum(each[name] for each in counted) for name in ("saves", "skipped", "seconds"))
-        pairs["written"] = f"{saves} in {duration(seconds)}, {skipped} skipped, which were not due or not taken by the store"
-    misses = [each for each in (*(row.get("missed") for row in checkpoints), *(each.get("missed") for each in counted)) if each]
-    if misses:
-        pairs["not taken"] = f"{sum(each['count'] for each in misses)} since {misses[0]['since']}, the last because {misses[-1]['why']}"
-    print_pairs(out, "checkpoints", {**pairs, "file": newest["file"]})
+    pairs: dict[str, Any] = {"count": len(checkpoints)}
+    if checkpoints:
+        newest = checkpoints[-1]
+        pairs["newest"] = f"epoch {newest['epoch']}, attempt {newest['attempt']}"
+        pairs["reported"] = ", ".join(f"{name} {shown(value)}" for name, value in newest["reported"].items()) or NONE
+        pairs["file"] = newest["file"]
+    counts = [attempt.checkpoints for attempt in info.attempts if attempt.checkpoints]
+    if counts:
+        saves, left_out, seconds = (sum(each[name] for each in counts) for name in ("saves", "skipped", "seconds"))
+        pairs["written"] = f"{saves} in {duration(seconds)}, {left_out} skipped, which were not due or not taken by the store"
+    if skipped:
+        pairs["not taken"] = "\n".join(each.text for each in skipped)
+    print_pairs(out, "checkpoints", pairs)
 
 
 def _print_files(out: "Console", files: dict[str, Any]) -> None:

@@ -1,6 +1,11 @@
 """Numbers with units, for people."""
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something, as ``1 step`` and ``2 steps``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def size(count: int) -> str:
     """Bytes as ``12 B``, ``3.4 KiB``, ``5.6 MiB``…"""
     number = float(count)

@@ -33,6 +33,11 @@ class SavedCheckpoint(NamedTuple):
     sharded: bool = False
     missed: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> "SavedCheckpoint":
+        """The checkpoint that a record's content describes."""
+        return cls(**{field: entry[field] for field in cls._fields if field in entry})
+
 
 class RunRecords:
     """The create-once files of one run."""
@@ -132,5 +137,4 @@ class RunRecords:
         return self.store.names(f"{self.folder}/checkpoints")
 
     def _checkpoint(self, name: str) -> SavedCheckpoint:
-        entry = json.loads(self.store.read(f"{self.folder}/checkpoints/{name}"))
-        return SavedCheckpoint(**{field: entry[field] for field in SavedCheckpoint._fields if field in entry})
+        return SavedCheckpoint.of(json.loads(self.store.read(f"{self.folder}/checkpoints/{name}")))

@@ -1,7 +1,6 @@
 """What a training has left out: steps that were not finite, and checkpoints that the store did not take."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,9 +9,8 @@ from torch import Tensor, nn
 import halving
 from halving import Store
 from halving.errors import Diverged
-from halving.query.runs import RunAttempt
 from halving.records.run_record import RunRecords, SavedCheckpoint
-from resources.analysis.skips import COUNTED, Culprit, SkippedCheckpoints, Skips, skipped_checkpoints, skipped_steps, skips_of
+from resources.analysis.skips import COUNTED, Culprit, Skips, skipped_steps, skips_of
 from resources.analysis.system_points import read_system_points
 
 _AWAY = {"count": 5, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"}
@@ -80,41 +78,13 @@ def test_of_many_ranks_each_is_named_that_began_a_bad_step(counts: dict[str, int
     )
 
 
-def _saved(epoch: int, attempt: int, missed: dict[str, Any] | None) -> SavedCheckpoint:
-    return SavedCheckpoint(epoch, attempt, "sha256:c", {}, missed=missed)
-
-
-def test_skipped_checkpoints_are_told_by_the_next_that_was_stored_and_by_an_end_without_one(tmp_path: Path) -> None:
-    ended = {"saves": 1, "skipped": 0, "seconds": 1.0, "missed": {**_AWAY, "since": "2026-03-02T10:00:00+00:00", "count": 1}}
-    attempts = [RunAttempt(1, "failed", "", None, 1.0), RunAttempt(2, "finished", "", None, 1.0, checkpoints=ended)]
-    found = skipped_checkpoints([_saved(1, 1, None), _saved(7, 1, _AWAY), _saved(7, 1, _AWAY)], attempts)
-    assert found == [
-        SkippedCheckpoints(1, 5, _AWAY["since"], _AWAY["why"], 7),
-        SkippedCheckpoints(2, 1, "2026-03-02T10:00:00+00:00", _AWAY["why"], None),
-    ]
-    assert [each.text for each in found] == [
-        "attempt 1 skipped 5 checkpoints, from 2026-03-01 10:00:00 UTC on, until that of epoch 7 was stored: the store does not answer",
-        "attempt 2 skipped 1 checkpoint, from 2026-03-02 10:00:00 UTC on, and none was stored before it ended: the store does not answer",
-    ]
-
-
 def test_a_checkpoints_record_keeps_what_was_skipped_before_it(tmp_path: Path) -> None:
     _train(tmp_path, [1.0])
     records = RunRecords(Store(tmp_path), "p", "r")
-    records.add_checkpoint(_saved(7, 1, _AWAY))
+    records.add_checkpoint(SavedCheckpoint(7, 1, "sha256:c", {}, missed=_AWAY))
     skips = _skips(tmp_path)
     assert skips is not None
     assert [each.count for each in skips.checkpoints] == [5]
-
-
-@pytest.mark.parametrize(
-    "missed",
-    [{"count": 1}, {**_AWAY, "since": "yesterday"}, {**_AWAY, "count": "many"}, [1], "all"],
-)
-def test_a_record_that_an_image_has_written_otherwise_says_nothing_of_skipped_checkpoints(missed: Any) -> None:
-    assert skipped_checkpoints([_saved(7, 1, missed), _saved(9, 1, {**_AWAY, "more": 1})], []) == [
-        SkippedCheckpoints(1, 5, _AWAY["since"], _AWAY["why"], 9)
-    ]
 
 
 def test_a_count_that_is_not_finite_is_no_count(tmp_path: Path) -> None:

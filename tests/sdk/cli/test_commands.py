@@ -252,16 +252,44 @@ def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> N
     assert "pyarrow " in command("show", "base-0", "--packages").out
 
 
+def _missed(store: Store, attempt: int, missed: dict[str, Any]) -> None:
+    """Write into an attempt's end which checkpoints the store did not take, as its end would have."""
+    path = Path(store.root) / f"runs/project=p/r/end-{attempt:04d}.json"
+    end = json.loads(path.read_text())
+    end["checkpoints"]["missed"] = missed
+    path.chmod(0o644)
+    path.write_text(json.dumps(end))
+
+
 def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, command: Halving) -> None:
     with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
         run.save(epoch=1)
+    _missed(store, 1, {"count": 2, "since": "2026-03-01T10:00:00+00:00", "why": "it is full"})
+    with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
+        run.save(epoch=2)
         run.flush()
-        (saved,) = run.records.checkpoints()
-        missed = {"count": 3, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"}
-        run.records.add_checkpoint(saved._replace(epoch=saved.epoch + 1, missed=missed))
-    said = command("show", "r")
-    assert "skipped, which were not due or not taken by the store" in said.out
-    assert "3 since 2026-03-01T10:00:00+00:00, the last because the store does not answer" in said.out
+        saved = run.records.checkpoints()[-1]
+        missed = {"count": 3, "since": "2026-03-02T10:00:00+00:00", "why": "the store does not answer"}
+        for _ in range(2):  # again after its answer was lost
+            run.records.add_checkpoint(saved._replace(epoch=7, missed=missed))
+        run.records.add_checkpoint(saved._replace(epoch=8, missed={"n": 1}))  # by an image that means something else
+    told = " ".join(command("show", "r").out.split())
+    assert "skipped, which were not due or not taken by the store" in told
+    assert (
+        "not taken attempt 1 skipped 2 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: it is full "
+        "attempt 2 skipped 3 checkpoints, from 2026-03-02 10:00:00 UTC on, until that of epoch 7 was stored: the store does not answer "
+        "files"
+    ) in told
+
+
+def test_show_of_a_run_of_which_the_store_took_no_checkpoint_says_so(store: Store, command: Halving) -> None:
+    with halving.init("p", id="r", root=store.root, system_metrics=None) as run:
+        run.log({"loss": 1.0}, step=1)
+    assert ["checkpoints"] not in [line.split() for line in command("show", "r").out.splitlines()]
+    _missed(store, 1, {"count": 7, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"})
+    told = " ".join(command("show", "r").out.split())
+    assert "checkpoints count 0 written 0 in" in told
+    assert "not taken attempt 1 skipped 7 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: " in told
 
 
 def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving) -> None:
