@@ -6,6 +6,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from halving import Store
+from resources.analysis.system_points import KeptSystemPoints
+from resources.analysis.training_run import SYSTEM_METRICS
 from resources.catalog import Catalog
 from resources.catalog.opening import open_catalog
 from server.curves.service import CurveService
@@ -46,6 +48,7 @@ class State:
         signing_key: what sessions and addresses are signed with; the same in all replicas.
         loops: studies that external loops train.
         records: of runs' media, artifacts and checkpoints, as far as they were read.
+        system_points: of training runs, as far as they were read.
         ingested: the points that clients send.
         publisher: tells the store what was changed of models.
         room: for what they send, in memory.
@@ -63,6 +66,7 @@ class State:
     live: Hub
     loops: Loops = field(repr=False)
     records: KeptRecords = field(repr=False)
+    system_points: KeptSystemPoints = field(repr=False)
     ingested: IngestedPoints = field(repr=False)
     publisher: Publisher = field(repr=False)
     room: Room = field(default_factory=lambda: Room(INGEST_BYTES), repr=False)
@@ -90,6 +94,7 @@ class State:
             live=Hub(store),
             loops=Loops(catalog),
             records=KeptRecords(store),
+            system_points=KeptSystemPoints(store, SYSTEM_METRICS),
             ingested=IngestedPoints(store),
             publisher=Publisher(store, catalog),
         )

@@ -1,36 +1,80 @@
-"""The points of what a run samples and counts of itself, read together: its page asks for them every few seconds."""
+"""The points of what a run samples and counts of itself, read together; and kept of runs whose pages ask for them every few seconds."""
 
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from halving import Store
-from halving.errors import NotFound, StoreError
-from halving.query.curve_reader import read_run_curves
-from halving.query.curve_stats import keys_of
+from halving.errors import StoreError
+from halving.metrics.points import Points
+from halving.query.run_points import RunPoints
 
-if TYPE_CHECKING:
-    from halving.metrics.points import Points
-    from halving.query.curve_reader import RunCurves
+MOST_BYTES = 128 << 20
 
 
-def read_system_points(store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]) -> "dict[str, Points] | None":
+def read_system_points(store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, Points] | None:
     """Every point of a run's metrics whose names match one of the patterns, by name; of all attempts, ordered by attempt, then as logged.
 
     Returns:
         Nothing of a metric whose points retention has dropped; None while the store does not say.
     """
+    return _looked_at(_points_of(store, project, run, tuple(patterns)))
+
+
+@dataclass
+class _Kept:
+    """A run's points in memory, and how many bytes they were after the last look."""
+
+    points: RunPoints
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    size: int = 0
+
+
+class KeptSystemPoints:
+    """What :func:`read_system_points` gives of runs that are looked at again and again: a look reads only what is new since the last.
+
+    Its memory is bounded: the run that was not asked for the longest goes first.
+
+    Args:
+        most: bytes of points.
+    """
+
+    def __init__(self, store: Store, patterns: Iterable[re.Pattern[str]], most: int = MOST_BYTES) -> None:
+        self._store, self._patterns, self._most, self._size = store, tuple(patterns), most, 0
+        self._kept: OrderedDict[tuple[str, str, int | None], _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, project: str, run: str) -> dict[str, Points] | None:
+        """The points of a run, as :func:`read_system_points` gives them."""
+        record = self._store.path(f"runs/project={project}/{run}/record.json")
+        try:
+            # A run that was deleted and recorded again under its id may have files of the same names.
+            name = (project, run, self._store.filesystem.get_file_info(record).mtime_ns)
+        except OSError:
+            return None
+        with self._lock:
+            kept = self._kept.setdefault(name, _Kept(_points_of(self._store, project, run, self._patterns)))
+            self._kept.move_to_end(name)
+        with kept.lock:  # of two that look at once the second finds read what the first has
+            points = _looked_at(kept.points)
+            size = kept.points.nbytes
+        with self._lock:
+            if self._kept.get(name) is kept:
+                self._size += size - kept.size
+                kept.size = size
+            while self._size > self._most:
+                self._size -= self._kept.popitem(last=False)[1].size
+        return points
+
+
+def _points_of(store: Store, project: str, run: str, patterns: tuple[re.Pattern[str], ...]) -> RunPoints:
+    return RunPoints(store, project, run, lambda key: any(pattern.fullmatch(key) for pattern in patterns))
+
+
+def _looked_at(points: RunPoints) -> dict[str, Points] | None:
     try:
-        keys = [key for key in keys_of(store, project, run) if any(pattern.fullmatch(key) for pattern in patterns)]
-        return read_run_curves(store, project, run, keys, lambda curves: _points_of(curves, keys))
+        return points.look().points
     except StoreError:
         return None
-
-
-def _points_of(curves: "RunCurves", keys: Iterable[str]) -> "dict[str, Points]":
-    points = {}
-    for key in keys:
-        with suppress(NotFound):  # only its rollups are left
-            points[key] = curves.raw(key)
-    return points

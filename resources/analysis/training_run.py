@@ -6,11 +6,12 @@ from typing import Any
 
 from halving import Store
 from halving.errors import NotFound, StoreError
+from halving.metrics.points import Points
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.analysis.attempts import Attempt
 from resources.analysis.reasons import short_reason
 from resources.analysis.skips import COUNTED, skips_of
-from resources.analysis.system_points import read_system_points
+from resources.analysis.system_points import KeptSystemPoints, read_system_points
 from resources.analysis.time_spent import SAMPLED, time_spent
 from resources.analysis.trial_history import TrialHistory, history_of
 from resources.catalog import Catalog, IntentRow, SweepRow, utcnow
@@ -21,6 +22,8 @@ from resources.search.rules import max_trials
 from resources.search.state import Control, Status
 from resources.sweep_spec import stored_spec
 
+SYSTEM_METRICS = (SAMPLED, COUNTED)
+"""The metrics of which a run's points are read, as patterns."""
 _STATUS = {
     Status.SUGGESTED: "waiting",
     Status.QUEUED: "waiting",
@@ -79,8 +82,11 @@ class TrainingRun:
         return asdict(self)
 
 
-def training_run(catalog: Catalog, store: Store, project: str, run: str) -> TrainingRun:
+def training_run(catalog: Catalog, store: Store, project: str, run: str, kept: KeptSystemPoints | None = None) -> TrainingRun:
     """A training run by its project and id.
+
+    Args:
+        kept: has the points of :data:`SYSTEM_METRICS` that were read before; None: all are read.
 
     Raises:
         NotFound: no such run.
@@ -99,7 +105,7 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
     assert begun is not None  # or there would be no name
     spec = stored_spec(asked)
     is_recorded = history is not None and bool(history.attempts) and not unavailable
-    points = read_system_points(store, project, run, (SAMPLED, COUNTED)) if is_recorded else None
+    points = _system_points(store, project, run, kept) if is_recorded else None
     spent = time_spent(points) if points is not None else None
     skips = skips_of(store, project, run, points, saved) if points is not None else None
     error = history.error if history else intent.error if intent and sweep is None else None
@@ -129,6 +135,10 @@ def training_run(catalog: Catalog, store: Store, project: str, run: str) -> Trai
         time_spent=spent.as_dict() if spent else None,
         skips=skips.as_dict() if skips else None,
     )
+
+
+def _system_points(store: Store, project: str, run: str, kept: KeptSystemPoints | None) -> dict[str, Points] | None:
+    return kept.of(project, run) if kept is not None else read_system_points(store, project, run, SYSTEM_METRICS)
 
 
 def _checkpoints(store: Store, project: str, run: str) -> tuple[list[SavedCheckpoint], str | None]:

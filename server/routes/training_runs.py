@@ -97,7 +97,7 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """
     caller.check(project)
     try:
-        found = training_run(state.catalog, state.store, project, run).as_dict()
+        found = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
     except NotFound as unknown:
         if _is_recorded(state, project, run):
             raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 
@@ -277,6 +278,25 @@ def test_each_attempt_says_why_it_ended_and_what_was_left_out_without_where_the_
         "attempt 3 skipped 3 checkpoints",
     ]
     assert root not in str(seen)
+
+
+def test_a_page_that_looks_again_reads_no_points_again(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = started(client, snapshot)
+    carried_out(either_backend, asked["intent"]).next_work("w")
+    with Run(either_backend.store, project="single", run_id=asked["run"], params={}, seed=None, attempt=1, system_metrics=None) as run:
+        run.log({"system/collectives": 60.0}, step=1)
+    reads: list[int] = []
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def counted(file: pq.ParquetFile, group: int, **options: Any) -> Any:
+        reads.append(group)
+        return read_row_group(file, group, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    looks = [(looked_at(client, asked["run_id"])["time_spent"]["collectives"], len(reads)) for _ in range(3)]
+    assert looks == [(60.0, 2)] * 3, "its keys and its points, once"
 
 
 def test_a_run_is_shown_without_its_checkpoints_while_the_store_is_away(

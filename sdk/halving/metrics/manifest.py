@@ -81,6 +81,10 @@ class Manifest:
         """The data files that this state needs, relative to the project's folder."""
         return {name for name in (self.full, self.rollup, *self.history.values()) if name}
 
+    def has_all_points(self, key: str) -> bool:
+        """Whether no point of a key was dropped by retention."""
+        return family_of(key) not in self.history and (self.full is not None or not self.rollup)
+
 
 @dataclass(frozen=True)
 class RunFiles:

@@ -10,7 +10,7 @@ import numpy as np
 
 from halving.metrics import downsampling
 from halving.metrics.numpy_arrow import codes_of, numbers_of
-from halving.metrics.points import EVERYWHERE, Points, no_points, within
+from halving.metrics.points import EVERYWHERE, MixedPoints, Points, joined_points, no_points, within
 from halving.store.filesystem import missing_when_gone
 from halving.store.store import Store
 
@@ -82,7 +82,7 @@ class Files:
             if ranges is EVERYWHERE or any(file.may_hold(group, "step", low, high) for low, high in ranges):
                 table = file.read(group, ["key", *_POINT])
                 parts.append(within(Points(*_arrays(table, _POINT, _curve(table, key))), ranges))
-        return Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return joined_points(parts)
 
     def levels(self, path: str, key: str) -> Iterator[Any]:
         """A curve's buckets of each level of a rollup file, the coarsest first, as arrays of :data:`downsampling.BUCKET`."""
@@ -121,6 +121,48 @@ class Files:
         with missing_when_gone(self._store, path), self._store.filesystem.open_input_file(path) as file:
             size = file.size()
             return _footer_of(lambda count: bytes(file.read_at(min(count, size), max(0, size - count))))
+
+
+def read_mixed(store: Store, path: str, wants: Callable[[str], bool], attempt: int | None = None) -> Iterator[MixedPoints]:
+    """The points of many curves in a file, in its order: each row group is read once for all of them, and of one with none only its keys.
+
+    Args:
+        wants: whether a key's points are wanted.
+        attempt: that of all points, where it is known.
+
+    Raises:
+        FileNotFoundError: the file is gone.
+    """
+    file = _File(store, path)
+    for group in range(file.groups):
+        codes, names = codes_of(file.table(group, ["key"])["key"])
+        wanted = np.array([wants(name) for name in names], bool)
+        rows = _rows(wanted[codes])
+        if _count(rows):
+            table = file.table(group, [name for name in _POINT if attempt is None or name != "attempt"])
+            yield _mixed(table, rows, codes, names, wanted, attempt)
+
+
+def mixed_of(table: "pa.Table", wants: Callable[[str], bool]) -> MixedPoints:
+    """The points of many curves in a table that has the columns of a file."""
+    codes, names = codes_of(table["key"])
+    wanted = np.array([wants(name) for name in names], bool)
+    return _mixed(table, _rows(wanted[codes]), codes, names, wanted, None)
+
+
+def _mixed(table: "pa.Table", rows: Any, codes: Any, names: list[str], wanted: Any, attempt: int | None) -> MixedPoints:
+    """Some rows of a table.
+
+    Args:
+        codes, names: of its keys, whether or not it has these itself.
+        wanted: which names the rows are of.
+    """
+    count = _count(rows)
+    times = [_cut(numbers_of(table[name]), rows) for name in ("step", "wall_time", "value")]
+    attempts = np.full(count, attempt, np.int32) if attempt is not None else _cut(numbers_of(table["attempt"]), rows)
+    places = (np.cumsum(wanted) - 1).astype(np.int32)
+    keys = [name for name, is_wanted in zip(names, wanted.tolist(), strict=True) if is_wanted]
+    return MixedPoints(places[codes[rows]], keys, Points(attempts, *times))
 
 
 class _File:
@@ -179,13 +221,17 @@ class _File:
         if group in self._tables:
             self._tables.move_to_end(group)
             return self._tables[group]
-        with self._missing_when_gone():
-            table = self._file.read_row_group(group, columns=columns, use_threads=False)
+        table = self.table(group, columns)
         if len(table) <= _KEPT_ROWS:
             self._tables[group] = table
             if len(self._tables) > _KEPT:
                 self._tables.popitem(last=False)
         return table
+
+    def table(self, group: int, columns: list[str]) -> "pa.Table":
+        """Some columns of a row group, which are not kept."""
+        with self._missing_when_gone():
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
 
     def constant(self, group: int, column: str) -> Any:
         """The only value that a row group has in a column, or None if it has several or its statistics are missing."""
@@ -228,6 +274,12 @@ def _rows(here: Any) -> Any:
         return slice(0, 0)
     first, last = int(places[0]), int(places[-1])
     return slice(first, last + 1) if last - first + 1 == len(places) else places
+
+
+def _cut(column: Any, rows: Any) -> Any:
+    """Some rows of a column; a copy unless they are all, so that it does not hold the others in memory."""
+    cut = column[rows]
+    return cut if len(cut) == len(column) or not isinstance(rows, slice) else cut.copy()
 
 
 def _count(rows: Any) -> int:

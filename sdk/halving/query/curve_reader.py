@@ -7,17 +7,17 @@ were logged again by a resumed run or out of order; only those ranges are read a
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from halving.errors import HalvingError, NotFound, StoreError
 from halving.metrics import downsampling
-from halving.metrics.manifest import RunFiles, family_of, project_folder, run_files
+from halving.metrics.manifest import RunFiles, project_folder, run_files
 from halving.metrics.numpy_arrow import numbers_of
 from halving.metrics.parquet_reader import Files
-from halving.metrics.points import EVERYWHERE, Points, Ranges, no_points, stitch, within
+from halving.metrics.points import EVERYWHERE, Points, Ranges, by_attempt, joined_points, no_points, stitch, within
 from halving.query.tail import tail
 from halving.store.store import Store
 
@@ -253,10 +253,7 @@ class RunCurves:
                     continue
             parts.append(within(self._segment(name, key), ranges))
         parts.append(within(self._tail_points(key), ranges))
-        joined = Points(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-        if bool((joined.attempt[1:] >= joined.attempt[:-1]).all()):
-            return joined
-        return joined.take(np.argsort(joined.attempt, kind="stable"))
+        return by_attempt(joined_points(parts))
 
     def _segment(self, name: str, key: str) -> Points:
         if name not in self._loaded:
@@ -278,9 +275,7 @@ class RunCurves:
         return Points(*(numbers_of(own[name]) for name in ("attempt", "step", "wall_time", "value")))
 
     def _complete(self, key: str) -> bool:
-        """Whether no point of the key was dropped by retention."""
-        manifest = self.listed.manifest
-        return family_of(key) not in manifest.history and (manifest.full is not None or not manifest.rollup)
+        return self.listed.manifest.has_all_points(key)
 
     def _path(self, name: str) -> str:
         return f"{self._base}/{project_folder(self.project)}/{name}"
@@ -313,15 +308,28 @@ def read_run_curves(
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
     """
+    readers = chain([reader] if reader is not None else [], iter(lambda: RunCurves(store, project, run, keys), None))
+
+    def read_next() -> _Result:
+        curves = next(readers)
+        with curves.lock, closing(curves):
+            return read(curves)
+
+    return read_listed(store, run, read_next)
+
+
+def read_listed(store: Store, run: str, read: Callable[[], _Result]) -> _Result:
+    """What ``read`` gives, which lists a run's files and opens them; again when a compaction has deleted some since they were listed.
+
+    Raises:
+        StoreError: a metric file is damaged, or files are missing each time.
+    """
     for tries_left in reversed(range(_LISTINGS)):
         try:
-            curves = reader or RunCurves(store, project, run, keys)
-            with curves.lock, closing(curves):
-                return read(curves)
+            return read()
         except FileNotFoundError as error:
             if not tries_left:
                 raise StoreError(f"files of run {run!r} in {store.root} are missing each time they are opened: {error}") from error
-            reader = None
         except HalvingError:
             raise
         except ValueError as error:  # Arrow's

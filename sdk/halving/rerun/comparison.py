@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from halving.errors import NotFound
 from halving.metrics.points import Points, no_points
-from halving.query.curve_reader import read_run_curves
+from halving.query.run_points import RunPoints
 from halving.store.store import Store
 
 IGNORED = ("system/*",)
@@ -48,10 +49,10 @@ def read_points(store: Store, project: str, run: str, ignore: Sequence[str] = ()
         StoreError: a metric file cannot be read.
     """
     patterns = (*IGNORED, *ignore)
-    keys = read_run_curves(store, project, run, [], lambda curves: curves.keys())
-    wanted = [key for key in keys if not any(fnmatchcase(key, pattern) for pattern in patterns)]
-    found = read_run_curves(store, project, run, wanted, lambda curves: {key: curves.raw(key) for key in wanted})
-    return {key: points.take(np.argsort(points.step, kind="stable")) for key, points in found.items()}
+    points, dropped = RunPoints(store, project, run, lambda key: not any(fnmatchcase(key, pattern) for pattern in patterns)).look()
+    if dropped:
+        raise NotFound(f"the points of {dropped[0]!r} in run {run!r} were dropped by retention, and only their rollups are left")
+    return {key: own.take(np.argsort(own.step, kind="stable")) for key, own in sorted(points.items())}
 
 
 def first_difference(recorded: Curves, rerun: Curves) -> FirstDifference | None:

@@ -93,7 +93,7 @@ def test_a_step_that_a_later_attempt_sampled_again_counts_once(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ranks", [1, 64])
-def test_a_run_is_listed_twice_for_the_samples_of_any_number_of_ranks(tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_listed_once_for_the_samples_of_any_number_of_ranks(tmp_path: Path, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     with Run(store, project="p", run_id="r", params={}, seed=None, system_metrics=None) as run:
         run.log({f"system/collectives/rank.{rank}": 1.0 for rank in range(1, ranks + 1)}, step=1)
@@ -103,11 +103,11 @@ def test_a_run_is_listed_twice_for_the_samples_of_any_number_of_ranks(tmp_path: 
         listings.append(run)
         return run_files(store, project, run)
 
-    monkeypatch.setattr("halving.query.curve_reader.run_files", counted)
+    monkeypatch.setattr("halving.query.run_points.run_files", counted)
     points = read_system_points(store, "p", "r", [SAMPLED])
     assert points is not None
     assert len(points) == ranks
-    assert len(listings) == 2, "once for the names, once for all points"
+    assert len(listings) == 1
 
 
 def _spent(store: Store, run: str) -> TimeSpent | None:

@@ -1,0 +1,114 @@
+"""Every point of many of a run's metrics, read together.
+
+Each file is read once for all of them; files never change, so another look reads only those that are new.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+from halving.metrics.manifest import RunFiles, project_folder, run_files
+from halving.metrics.parquet_reader import Files, mixed_of, read_mixed
+from halving.metrics.points import MixedPoints, Points, by_attempt, joined_points, separate
+from halving.query.curve_reader import read_listed
+from halving.query.runs import in_threads
+from halving.query.tail import tail
+from halving.store.store import Store
+
+
+class PointsNow(NamedTuple):
+    """What a look at a run's points gives.
+
+    Attributes:
+        points: by metric, of all attempts, ordered by attempt, then as logged (in what is compacted: by step). Read-only.
+        dropped: the metrics of which retention has dropped points; they are not in ``points``.
+    """
+
+    points: dict[str, Points]
+    dropped: list[str]
+
+
+class RunPoints:
+    """The points of those of a run's metrics that are wanted, kept as far as they were read. To be used by one thread at a time.
+
+    Args:
+        wants: whether a metric is wanted, by its name.
+    """
+
+    def __init__(self, store: Store, project: str, run: str, wants: Callable[[str], bool]) -> None:
+        self._store, self._project, self._run, self._wants = store, project, run, cache(wants)
+        # What was read: of the manifest's file, and of segments; and the metrics in a rollup of which retention has dropped points.
+        self._points: dict[str, Points] = {}
+        self._generation = 0
+        self._segments: set[str] = set()
+        self._rolled_up: set[str] = set()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the points that are kept."""
+        return sum(column.nbytes for points in self._points.values() for column in points)
+
+    def look(self) -> PointsNow:
+        """Every point that there is now.
+
+        Raises:
+            StoreError: the store cannot be read, a metric file is damaged, or files are missing each time.
+        """
+        return read_listed(self._store, self._run, self._look)
+
+    def _look(self) -> PointsNow:
+        listed = run_files(self._store, self._project, self._run)
+        live = tail(self._store, self._project, self._run, listed)
+        if listed.manifest.generation != self._generation or not self._segments <= listed.segments.keys():
+            self._forget()
+        self._read_new(listed)
+        points = self._points
+        if live is not None:
+            points = _added(points, [mixed_of(live, self._wants)])
+        complete = {key: own for key, own in points.items() if listed.manifest.has_all_points(key)}
+        return PointsNow(complete, sorted((points.keys() | self._rolled_up) - complete.keys()))
+
+    def _read_new(self, listed: RunFiles) -> None:
+        """Read the files that were not read yet. Where one is gone, what is kept stays as it was."""
+        manifest, rolled_up = listed.manifest, self._rolled_up
+        is_compacted_anew = manifest.generation != self._generation
+        if is_compacted_anew and manifest.rollup and (manifest.history or not manifest.full):
+            rolled_up = set(filter(self._wants, Files(self._store).keys(self._path(manifest.rollup))))
+        new = [name for name in listed.segments if name not in self._segments]
+        full = manifest.full if is_compacted_anew else None
+        # Handed on one by one: what is put together needs them no longer.
+        self._points = _added(self._points, self._parts(full, {name: listed.segments[name][0] for name in new}))
+        self._generation, self._rolled_up = manifest.generation, rolled_up
+        self._segments.update(new)
+
+    def _parts(self, full: str | None, segments: dict[str, int]) -> Iterator[MixedPoints]:
+        """The wanted points of some files.
+
+        Args:
+            segments: to their attempts.
+        """
+        if full is not None:
+            yield from read_mixed(self._store, self._path(full), self._wants)
+
+        def read(name: str) -> list[MixedPoints]:
+            return list(read_mixed(self._store, self._store.path(name), self._wants, segments[name]))
+
+        # Local files are read as fast by one thread; of an object store each is a wait.
+        for parts in map(read, segments) if self._store.folder is not None else in_threads(read, segments):
+            yield from parts
+
+    def _path(self, name: str) -> str:
+        return self._store.path(f"{project_folder(self._project)}/{name}")
+
+    def _forget(self) -> None:
+        self._points, self._generation, self._segments, self._rolled_up = {}, 0, set(), set()
+
+
+def _added(points: dict[str, Points], parts: Iterable[MixedPoints]) -> dict[str, Points]:
+    """The points with those of some parts behind them."""
+    added = dict(points)
+    for key, more in separate(parts).items():
+        added[key] = by_attempt(joined_points([points[key], more]) if key in points else more)
+        for column in added[key]:
+            column.flags.writeable = False  # whoever is given them has only a loan
+    return added
