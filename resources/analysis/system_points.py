@@ -12,6 +12,7 @@ from halving.metrics.points import Points
 from halving.query.run_points import RunPoints
 
 MOST_BYTES = 128 << 20
+_MOST_RUNS = 256  # also runs without points take some memory
 
 
 def read_system_points(store: Store, project: str, run: str, patterns: Iterable[re.Pattern[str]]) -> dict[str, Points] | None:
@@ -64,7 +65,7 @@ class KeptSystemPoints:
             if self._kept.get(name) is kept:
                 self._size += size - kept.size
                 kept.size = size
-            while self._size > self._most:
+            while self._size > self._most or len(self._kept) > _MOST_RUNS:
                 self._size -= self._kept.popitem(last=False)[1].size
         return points
 
