@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import sys
 from typing import Any
 
@@ -15,8 +16,9 @@ A PyTorch network (64 → width → width → 10, SGD) on CPUs, by gloo, one thr
 `run.stopping` and with a `run.save()` of which nothing is due in each step, `run.distribute`'s step, Fabric, Accelerate. What is more
 than DDP is a block's time for each step less that of DDP in the same round.
 
-*Scaling*: rows in a second on 1, 2 and 4 ranks, as a multiple of one rank's; every rank has as many rows in a step as one has alone.
-More ranks than cores cannot compute more, so no ratio can be above the number of cores.
+*Scaling*: rows in a second on 1, 2 and 4 ranks, as a multiple of one rank's with the same library; every rank has as many rows in a step as
+one has alone. More ranks than cores cannot compute more, so no ratio can be above the number of cores. On one rank `run.distribute` does
+without DDP; Fabric (`strategy="ddp"`) and Accelerate do not.
 
 *Start*: from the order to start to the end of the first step, of a gang that is forked from the preloaded process as a worker starts
 it, and of `torchrun` with a script that does the same. *Recovery*: from a SIGKILL of rank 1 to the end of the next step: by a gang's
@@ -24,6 +26,8 @@ next attempt, without the worker's own notes of it, and by `torchrun --max-resta
 without which it does not restart in place).
 """
 _START_SECONDS = 2.0
+_RECOVERY_SECONDS = 15.0
+_SCALED = ("DDP", "run.distribute", "Fabric", "Accelerate")
 
 
 def measure(setting: Setting) -> Part:
@@ -36,7 +40,7 @@ def measure(setting: Setting) -> Part:
 
 
 def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width: int) -> None:
-    worlds = (2,) if setting.quick else (1, 2, 4)
+    worlds = (1, 2) if setting.quick else (1, 2, 4)
     of_worlds = {}
     for world in worlds:
         given = {
@@ -44,7 +48,6 @@ def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width:
             "rounds": rounds,
             "count": count,
             "width": width,
-            "peers": world == 2 and not setting.quick,
         }
         of_worlds[world] = torchrun(world, "benchmarks.gangs_steps", given)
     of_two = of_worlds[2]
@@ -54,16 +57,13 @@ def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width:
         more = [1e6 * (one - alone) for one, alone in zip(seconds, plain, strict=True)]
         costs.rows.append([name, str(rounds), spread([1e3 * one for one in seconds]), "" if name == "DDP" else spread(more)])
     part.tables.append(costs)
-    if setting.quick:
-        return
     cores = os.cpu_count() or 1
-    scaling = Table(["ranks", "the most that is possible", "DDP", "run.distribute"], [], title=f"Scaling on {cores} cores")
+    scaling = Table(["ranks", "the most that is possible", *_SCALED], [], title=f"Scaling on {cores} cores")
     for world, found in of_worlds.items():
-        ratios = [
-            spread([world * alone / one for one, alone in zip(found[name], of_worlds[1][name], strict=True)])
-            for name in ("DDP", "run.distribute")
-        ]
+        ratios = [spread([world * alone / one for one, alone in zip(found[name], of_worlds[1][name], strict=True)]) for name in _SCALED]
         scaling.rows.append([str(world), str(min(world, cores)), *ratios])
+    of_one = [f"{number(1e3 * statistics.median(of_worlds[1][name]))} ms ({name})" for name in _SCALED]
+    scaling.note = f"A step of one rank takes {', '.join(of_one)}."
     part.tables.append(scaling)
 
 
@@ -73,6 +73,7 @@ def _measure_starts(part: Part, setting: Setting) -> None:
     table = Table(["two ranks", "rounds", "start to the first step, s", "killed rank to the next step, s"], [], title="Start and recovery")
     table.rows.append(["a gang", str(rounds), spread(ours["start"]), spread(ours["recovery"])])
     part.targets.append(Target("start of a gang of two", "s", ours["start"], _START_SECONDS))
+    part.targets.append(Target("a gang: a killed rank to the next step", "s", ours["recovery"], _RECOVERY_SECONDS))
     if setting.quick:
         part.tables.append(table)
         return

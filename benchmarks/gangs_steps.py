@@ -18,7 +18,7 @@ from halving.checkpoints.interval import CheckpointInterval
 BATCH = 64  # rows of a rank
 
 
-def main(folder: str, rounds: int, count: int, width: int, peers: bool) -> None:
+def main(folder: str, rounds: int, count: int, width: int) -> None:
     """Print, as rank 0, the seconds of a step by name, one for each round."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -32,7 +32,7 @@ def main(folder: str, rounds: int, count: int, width: int, peers: bool) -> None:
         for epoch in run.epochs(3):
             if epoch == 2:  # one that is neither the first nor the last, of which nothing need be saved
                 CheckpointInterval.due = property(lambda _: False)  # type: ignore[assignment,method-assign]
-                ways = _ways(run, state, width, inputs, labels) | (_peers(width, inputs, labels) if peers else {})
+                ways = _ways(run, state, width, inputs, labels) | _peers(width, inputs, labels)
                 for _ in range(rounds):
                     for name, step in ways.items():
                         found.setdefault(name, []).append(_seconds(step, count))
