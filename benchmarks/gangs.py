@@ -21,12 +21,14 @@ one has alone. More ranks than cores cannot compute more, so no ratio can be abo
 without DDP; Fabric (`strategy="ddp"`) and Accelerate do not.
 
 *Start*: from the order to start to the end of the first step, of a gang that is forked from the preloaded process as a worker starts
-it, and of `torchrun` with a script that does the same. *Recovery*: from a SIGKILL of rank 1 to the end of the next step: by a gang's
-next attempt, without the worker's own notes of it, and by `torchrun --max-restarts 1` (with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1,
-without which it does not restart in place).
+it, and of `torchrun` with scripts that do the same: with DDP and `torch.save`, with Fabric and `fabric.save`, with Accelerate and its
+`save_state`. *Recovery*: from a SIGKILL of rank 1 to the end of the next step: by a gang's next attempt, without the worker's own notes of
+it, and by `torchrun --max-restarts 1` (with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which it does not restart in place). Fabric and
+Accelerate restart nothing themselves: what their own commands start ranks by is torchrun's agent.
 """
 _START_SECONDS = 2.0
 _RECOVERY_SECONDS = 15.0
+_UNDER_TORCHRUN = ("DDP", "Fabric", "Accelerate")
 _SCALED = ("DDP", "run.distribute", "Fabric", "Accelerate")
 
 
@@ -77,10 +79,14 @@ def _measure_starts(part: Part, setting: Setting) -> None:
     if setting.quick:
         part.tables.append(table)
         return
-    agents = in_child("benchmarks.gangs_starts:of_torchrun", folder=str(setting.work / "torchrun"), rounds=rounds)
-    table.rows.append(["torchrun", str(rounds), spread(agents["start"]), spread(agents["recovery"])])
-    ratios = [number(theirs / own) for theirs, own in zip(agents["recovery"], ours["recovery"], strict=True)]
-    table.note = f"In each round torchrun's recovery took {', '.join(ratios)} times as long as a gang's."
+    times = []
+    for library in _UNDER_TORCHRUN:
+        folder = str(setting.work / f"torchrun-{library}")
+        agents = in_child("benchmarks.gangs_starts:of_torchrun", folder=folder, rounds=rounds, library=library)
+        table.rows.append([f"torchrun, {library}", str(rounds), spread(agents["start"]), spread(agents["recovery"])])
+        ratios = [theirs / own for theirs, own in zip(agents["recovery"], ours["recovery"], strict=True)]
+        times.append(f"{spread(ratios)} times ({library})")
+    table.note = f"Recovery under torchrun takes {', '.join(times)} as long as a gang's."
     part.tables.append(table)
 
 

@@ -1,4 +1,4 @@
-"""How soon two ranks train, and how soon again after one was killed: a gang, and a script under torchrun."""
+"""How soon two ranks train, and how soon again after one was killed: a gang, and scripts under torchrun."""
 
 import json
 import multiprocessing
@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -48,8 +51,8 @@ def of_gangs(folder: str, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def of_torchrun(folder: str, rounds: int) -> dict[str, list[float]]:
-    """As :func:`of_gangs`, of this module as a script."""
+def of_torchrun(folder: str, rounds: int, library: str) -> dict[str, list[float]]:
+    """As :func:`of_gangs`, of this module as a script that trains with a library of :data:`LIBRARIES`."""
     found: dict[str, list[float]] = {"start": [], "recovery": []}
     for number in range(rounds):
         notes = Path(folder, str(number))
@@ -58,10 +61,10 @@ def of_torchrun(folder: str, rounds: int) -> dict[str, list[float]]:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         done = subprocess.run(
-            [*command, "-m", __name__, str(notes)], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False
+            [*command, "-m", __name__, str(notes), library], cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise RuntimeError(f"torchrun: {done.stderr[-300:]}")
+            raise RuntimeError(f"torchrun, {library}: {done.stderr[-300:]}")
         _add(found, notes, began)
     return found
 
@@ -79,25 +82,83 @@ def train(run: Run) -> None:
         run.save(model=model, optimizer=optimizer)
 
 
-def main(folder: str) -> None:
+def main(folder: str, library: str) -> None:
     """The same as a script of torchrun's."""
     torch.set_num_threads(1)
+    notes, attempt = Path(folder), int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
+    training = LIBRARIES[library](notes)
+    for epoch in range(training.trained + 1, EPOCHS + 1):
+        _killed(notes, dist.get_rank(), epoch, attempt)
+        _step(training.model, training.optimizer, training.backward)
+        _trained(notes, dist.get_rank(), attempt)
+        training.save(epoch)
+        dist.barrier()
+
+
+@dataclass
+class _Training:
+    """A script's training.
+
+    Attributes:
+        trained: the epochs that the checkpoint has, from which it goes on.
+        save: of the epoch that has ended; called by all ranks.
+    """
+
+    model: Any
+    optimizer: Any
+    backward: Callable[[torch.Tensor], Any]
+    trained: int
+    save: Callable[[int], None]
+
+
+def _with_ddp(notes: Path) -> _Training:
     dist.init_process_group("gloo")
-    notes, (model, optimizer) = Path(folder), _built()
-    kept, first, attempt = notes / "checkpoint.pt", 1, int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1
-    if kept.exists():
-        saved = torch.load(kept)
+    (model, optimizer), path, trained = _built(), notes / "checkpoint.pt", 0
+    if path.exists():
+        saved = torch.load(path)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        first = saved["epoch"] + 1
-    ddp = DistributedDataParallel(model)
-    for epoch in range(first, EPOCHS + 1):
-        _killed(notes, dist.get_rank(), epoch, attempt)
-        _step(ddp, optimizer)
-        _trained(notes, dist.get_rank(), attempt)
+        trained = saved["epoch"]
+
+    def save(epoch: int) -> None:
         if dist.get_rank() == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, kept)
-        dist.barrier()
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}, path)
+
+    return _Training(DistributedDataParallel(model), optimizer, torch.Tensor.backward, trained, save)
+
+
+def _with_fabric(notes: Path) -> _Training:
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric.launch()
+    (model, optimizer), path = fabric.setup(*_built()), notes / "checkpoint.ckpt"
+    state = {"model": model, "optimizer": optimizer, "epoch": 0}
+    if path.exists():
+        fabric.load(path, state)
+
+    def save(epoch: int) -> None:
+        fabric.save(path, state | {"epoch": epoch})
+
+    return _Training(model, optimizer, fabric.backward, int(state["epoch"]), save)
+
+
+def _with_accelerate(notes: Path) -> _Training:
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model, optimizer = accelerator.prepare(*_built())
+    checkpoints = sorted(notes.glob("checkpoint-*"))
+    if checkpoints:
+        accelerator.load_state(str(checkpoints[-1]))
+
+    def save(epoch: int) -> None:
+        accelerator.save_state(str(notes / f"checkpoint-{epoch}"))
+
+    return _Training(model, optimizer, accelerator.backward, len(checkpoints), save)
+
+
+LIBRARIES = {"DDP": _with_ddp, "Fabric": _with_fabric, "Accelerate": _with_accelerate}
 
 
 def _add(found: dict[str, list[float]], notes: Path, began: float) -> None:
@@ -112,9 +173,9 @@ def _built() -> tuple[nn.Module, torch.optim.Optimizer]:
     return model, torch.optim.Adam(model.parameters())
 
 
-def _step(ddp: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _step(ddp: Any, optimizer: Any, backward: Callable[[torch.Tensor], Any] = torch.Tensor.backward) -> None:
     optimizer.zero_grad()
-    ddp(torch.ones(8, 64)).mean().backward()
+    backward(ddp(torch.ones(8, 64)).mean())
     optimizer.step()
 
 
@@ -148,4 +209,4 @@ def _context(notes: Path, attempt: int) -> TrialContext:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
