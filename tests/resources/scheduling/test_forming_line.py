@@ -1,13 +1,16 @@
 """Whose turn it is to form a gang: by tables, and in a simulation of gangs that want more GPUs than there are."""
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
 
+from resources.scheduling import forming_line
 from resources.scheduling.forming_line import LEASE_SECONDS, Place, renewed
 
 WAITS, FORMS = None, 100.0
+DEATHS_A_SECOND = 0.02  # of each worker of the simulation
 
 
 def place(gang: str, since: float, forms_since: float | None = WAITS, until: float = 200.0) -> Place:
@@ -36,36 +39,56 @@ def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_lon
 
 @dataclass
 class SimulatedGang:
-    """A gang of pods with a GPU count each, which trains for so many seconds once every pod has a node."""
+    """An attempt at a trial: a gang of pods with a GPU count each, which trains for so many seconds once every pod has a node."""
 
-    name: str
+    trial: str
+    attempt: int
     nodes: int
     gpus: int
     seconds: int
     on: list[int] = field(default_factory=list)  # the nodes that its pods have
     ends: int | None = None
     forms: bool = False
+    gone: int | None = None  # when its pods are, once its worker is dead
+
+    @property
+    def name(self) -> str:
+        """As no other attempt's, so that what a dead one has left is nobody's."""
+        return f"{self.trial}/a{self.attempt}"
+
+    @property
+    def sweep(self) -> str:
+        return self.trial.split(".")[0]
 
 
 class SimulatedCluster:
     """Places one pending pod a second, of a gang that is drawn; gangs ask for the turn in any order, and their workers may die.
 
-    ``with_turns=False`` is a cluster on which each gang creates its pods whenever it likes.
+    A dead worker says nothing any more: its place in the line is there until it expires. Its pods are there, and are placed where they
+    wait for that, until the cluster has ended them; another attempt at the trial begins after that, at the end of its sweep's line.
+
+    ``with_turns=False`` is a cluster on which each gang creates its pods whenever it likes. Workers die in the first ``deaths_until``
+    seconds only: a death gives free what a gang holds, and so would end two gangs' waiting for each other, too.
+
+    Attributes:
+        deaths: of workers of gangs, by what these did: wait, form or train.
     """
 
-    def __init__(self, seed: int, *, with_turns: bool = True) -> None:
-        self._random, self._with_turns = random.Random(seed), with_turns
+    def __init__(self, seed: int, *, with_turns: bool = True, deaths_until: int = 0) -> None:
+        self._random, self._with_turns, self._deaths_until = random.Random(seed), with_turns, deaths_until
         self.free = [self._random.randint(2, 8) for _ in range(self._random.randint(1, 4))]
         self.line: dict[str, Place] = {}
         self.now = 0
         waiting = [
-            SimulatedGang(f"{sweep}.{number}", nodes, gpus, self._random.randint(1, 30))
+            SimulatedGang(f"{sweep}.{number}", 1, nodes, gpus, self._random.randint(1, 30))
             for sweep in ("one", "two")
             for number in range(self._random.randint(2, 6))
             for nodes, gpus in [self._shape()]
         ]
-        self.waiting = {sweep: [gang for gang in waiting if gang.name.startswith(sweep)] for sweep in ("one", "two")}
+        self.waiting = {sweep: [gang for gang in waiting if gang.sweep == sweep] for sweep in ("one", "two")}
         self.running: list[SimulatedGang] = []
+        self.dead: list[SimulatedGang] = []
+        self.deaths: Counter[str] = Counter()
         self.finished = 0
         self.wanted = len(waiting)
 
@@ -77,12 +100,17 @@ class SimulatedCluster:
 
     def _step(self) -> None:
         self.now += 1
-        for gangs in self.waiting.values():  # each sweep has two workers
-            while gangs and sum(gang.name.split(".")[0] == gangs[0].name.split(".")[0] for gang in self.running) < 2:
+        for gang in [gang for gang in self.dead if gang.gone == self.now]:
+            self._begin_again(gang)
+        for sweep, gangs in self.waiting.items():  # each sweep has two workers
+            while gangs and sum(gang.sweep == sweep for gang in self.running) < 2:
                 self.running.append(gangs.pop(0))
         for gang in self._random.sample(self.running, len(self.running)):
-            self._act(gang)
-        if pending := [gang for gang in self.running if gang.forms and len(gang.on) < gang.nodes]:
+            if self.now <= self._deaths_until and self._random.random() < DEATHS_A_SECOND:
+                self._die(gang)
+            else:
+                self._act(gang)
+        if pending := [gang for gang in [*self.running, *self.dead] if gang.forms and len(gang.on) < gang.nodes]:
             gang = self._random.choice(pending)
             if fitting := [node for node, free in enumerate(self.free) if free >= gang.gpus]:
                 node = self._random.choice(fitting)
@@ -108,6 +136,19 @@ class SimulatedCluster:
             self._give_back(gang)
         gang.forms = self.line[gang.name].forms
 
+    def _die(self, gang: SimulatedGang) -> None:
+        """The gang's worker dies: its sweep has room for another one, and nothing else is known of it yet."""
+        self.deaths["train" if gang.ends is not None else "form" if gang.forms else "wait"] += 1
+        gang.gone = self.now + self._random.randint(1, 60)
+        self.running.remove(gang)
+        self.dead.append(gang)
+
+    def _begin_again(self, gang: SimulatedGang) -> None:
+        """Its pods are gone: another attempt at the trial may begin."""
+        self._give_back(gang)
+        self.dead.remove(gang)
+        self.waiting[gang.sweep].append(SimulatedGang(gang.trial, gang.attempt + 1, gang.nodes, gang.gpus, gang.seconds))
+
     def _give_back(self, gang: SimulatedGang) -> None:
         for node in gang.on:
             self.free[node] += gang.gpus
@@ -123,6 +164,19 @@ class SimulatedCluster:
 
 def test_two_oversubscribed_sweeps_of_gangs_come_to_their_end_from_300_random_starts() -> None:
     assert [seed for seed in range(300) if not SimulatedCluster(seed).run(5_000)] == []
+
+
+def test_two_such_sweeps_come_to_their_end_from_300_random_starts_though_workers_die() -> None:
+    clusters = [SimulatedCluster(seed, deaths_until=200) for seed in range(300)]
+    assert [seed for seed, cluster in enumerate(clusters) if not cluster.run(5_000)] == []
+    deaths = sum((cluster.deaths for cluster in clusters), Counter[str]())
+    assert min(deaths[doing] for doing in ("wait", "form", "train")) > 50, "workers die whatever their gang does"
+
+
+def test_without_an_end_of_a_dead_workers_place_nobody_forms_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forming_line, "LEASE_SECONDS", 1_000_000.0)
+    stuck = sum(not SimulatedCluster(seed, deaths_until=200).run(1_000) for seed in range(20))
+    assert stuck > 2, "the simulation can tell"
 
 
 def test_without_turns_such_sweeps_wait_for_each_other_forever() -> None:
