@@ -64,8 +64,8 @@ def _measure_steps(part: Part, setting: Setting, rounds: int, count: int, width:
     for world, found in of_worlds.items():
         ratios = [spread([world * alone / one for one, alone in zip(found[name], of_worlds[1][name], strict=True)]) for name in _SCALED]
         scaling.rows.append([str(world), str(min(world, cores)), *ratios])
-    of_one = [f"{number(1e3 * statistics.median(of_worlds[1][name]))} ms ({name})" for name in _SCALED]
-    scaling.note = f"A step of one rank takes {', '.join(of_one)}."
+    steps_alone = [f"{number(1e3 * statistics.median(of_worlds[1][name]))} ms ({name})" for name in _SCALED]
+    scaling.note = f"A step of one rank takes {', '.join(steps_alone)}."
     part.tables.append(scaling)
 
 
