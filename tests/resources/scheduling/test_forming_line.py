@@ -138,7 +138,8 @@ class SimulatedCluster:
 
     def _die(self, gang: SimulatedGang) -> None:
         """The gang's worker dies: its sweep has room for another one, and nothing else is known of it yet."""
-        self.deaths["train" if gang.ends is not None else "form" if gang.forms else "wait"] += 1
+        doing = "form" if gang.forms else "wait"
+        self.deaths["train" if gang.ends is not None else doing] += 1
         gang.gone = self.now + self._random.randint(1, 60)
         self.running.remove(gang)
         self.dead.append(gang)
