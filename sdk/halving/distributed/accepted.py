@@ -17,7 +17,6 @@ def check_model(model: "nn.Module") -> None:
     Raises:
         InvalidInput: it is not.
     """
-    import torch
     from torch import nn
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
@@ -31,6 +30,18 @@ def check_model(model: "nn.Module") -> None:
         raise InvalidInput(f"a model in {wrapped} is not accepted: run.distribute() wraps it by itself; give one that nothing has wrapped")
     if any(each.is_meta for each in model.parameters()):
         raise InvalidInput(f"the model {kind} with parameters on the meta device is not accepted: they have no values; make it on the CPU")
+    check_trained(model)
+
+
+def check_trained(model: "nn.Module") -> None:
+    """Check that a model has parameters to train, and that these are fp32 or more.
+
+    Raises:
+        InvalidInput: it is not so.
+    """
+    import torch
+
+    kind = type(model).__name__
     trained = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not trained:
         raise InvalidInput(f"the model {kind} is not accepted: none of its parameters requires gradients, so there is nothing to train")

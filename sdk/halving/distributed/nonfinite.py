@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halving.errors import Diverged
+from halving.errors import Diverged, InvalidInput
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +55,7 @@ class NonFinite:
         self.in_a_row = 0
         self._own = torch.zeros(2, device=device)  # this step's: loss, gradients
         self._seen: list[_Seen] = []
+        self._refusal: str | None = None
 
     def look_at_loss(self, loss: "torch.Tensor") -> None:
         """Remember, without waiting for the device, whether this rank's loss is finite."""
@@ -68,6 +69,25 @@ class NonFinite:
         found = [extreme for each in gradients if each.numel() for extreme in torch.aminmax(each)]
         if found:
             self._own[1] += ~torch.stack(found).isfinite().all()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether this rank has refused a step."""
+        return self._refusal is not None
+
+    def refuse(self, why: str) -> None:
+        """Remember why a step is not accepted on this rank, which has made its gradients NaN: so no rank applies it, and it is the last."""
+        self._refusal = why
+
+    def end_where_refused(self) -> None:
+        """Raise the same error on all ranks where one has refused a step; a collective.
+
+        Raises:
+            InvalidInput: a rank has.
+        """
+        refusals = [why for why in self._ranks.gather("training.step", self._refusal) if why]
+        if refusals:
+            raise InvalidInput(f"{refusals[0]}. No rank has applied this step")
 
     def forget(self) -> None:
         """Forget what was looked at in this step: it is computed again."""
@@ -101,6 +121,7 @@ class NonFinite:
 
         Raises:
             Diverged: there were too many in a row.
+            InvalidInput: a rank has refused one.
         """
         while self._seen and self._seen[0].step <= up_to:
             seen = self._seen.pop(0)
@@ -108,6 +129,7 @@ class NonFinite:
             if not bad:
                 self.in_a_row = 0
                 continue
+            self.end_where_refused()
             of_ranks = self._ranks.gather("training.step", own)
             if scale is not None and scale() > 1 and not any(loss for loss, _ in of_ranks):
                 continue

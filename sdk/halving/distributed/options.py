@@ -30,6 +30,7 @@ class Options:
     activation_checkpointing: bool = False
     compile: bool | Mapping[str, Any] = False
     exact: bool | int = False
+    unused_parameters: bool = False
     skips: int = 3
     out_of_memory: str = "fail"
 
@@ -67,6 +68,7 @@ class Options:
         )
         is_flag = isinstance(self.activation_checkpointing, bool)
         _check("activation_checkpointing", self.activation_checkpointing, is_flag, "give True or False, and in blocks=… the classes")
+        _check("unused_parameters", self.unused_parameters, isinstance(self.unused_parameters, bool), "give True or False")
         is_compile = isinstance(self.compile, (bool, Mapping))
         _check("compile", self.compile, is_compile, "give True, False, or a dict of options of torch.compile")
         are_classes = self.blocks is None or (isinstance(self.blocks, Sequence) and all(isinstance(each, type) for each in self.blocks))

@@ -6,12 +6,14 @@ precision, summed over ranks, clipped, left out where it is not finite, and comp
 
 import secrets
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from halving.distributed import exact, out_of_memory, wrapping
-from halving.distributed.accepted import check_model, check_optimizer
+from halving.distributed.accepted import check_model, check_optimizer, check_trained
+from halving.distributed.ddp import Ddp, unused_in
 from halving.distributed.keyed_random import generators_kept, key_generators
 from halving.distributed.micro_batches import bounds, micro_batch_count, part_of, rows_of
 from halving.distributed.nonfinite import Log, NonFinite
@@ -46,7 +48,8 @@ def distribute(
     """Train a model on all ranks; also where there is but one.
 
     The model is changed in place (moved to the device, its blocks wrapped, its parameters sharded) and remains what is evaluated and saved,
-    under the names that its parameters have always had. All ranks begin with rank 0's parameters.
+    under the names that its parameters have always had. All ranks begin with rank 0's parameters. Parameters may be frozen and unfrozen
+    between steps, the same ones on all ranks.
 
     Args:
         ranks: of the training.
@@ -68,6 +71,8 @@ def distribute(
         compile: compile the blocks; a dict gives options of ``torch.compile``.
         exact: the same bits on any number of ranks (:mod:`halving.distributed.exact`); a number says into how many micro-batches each
             global batch is cut (8).
+        unused_parameters: the loss may leave parameters unused, on all ranks or on some; without it all that require gradients must take
+            part with DDP, and the same ones always with FSDP2. An exact training needs no leave for it.
         skips: so many steps in a row whose loss or gradients are not finite are left out; the next one raises ``Diverged``.
         out_of_memory: ``"fail"``, or ``"halve"``: one more try with half the micro-batch.
 
@@ -84,11 +89,15 @@ def distribute(
     is_sharded = chosen.shard == "fsdp" and ranks.world_size > 1
     precision = Precision(chosen.precision, device, cast_by_model=is_sharded)
     nonfinite = NonFinite(ranks, device, chosen.skips, log)
-    module = wrapping.prepared(ranks, device, model, optimizer, chosen, precision, nonfinite)
+    # Before any other collective: it is the one that names what each rank has called.
     drawn, too_large = ranks.together(
-        "run.distribute", lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None]
+        "run.distribute()", lambda: [secrets.randbits(62) if seed is None else seed, notes.too_large() if notes else None]
     )
-    return Training(ranks, device, model, module, optimizer, chosen, precision, nonfinite, drawn, notes, too_large)
+    wrapping.prepare(ranks, device, model, optimizer, chosen, precision, nonfinite)
+    ddp = None
+    if ranks.world_size > 1 and chosen.shard == "ddp" and chosen.leaves is None:
+        ddp = Ddp(model, device, nonfinite.look_at_gradients, unused_parameters=chosen.unused_parameters)
+    return Training(ranks, device, model, ddp, optimizer, chosen, precision, nonfinite, drawn, notes, too_large)
 
 
 class Training:
@@ -105,7 +114,7 @@ class Training:
         ranks: "Ranks",
         device: "torch.device",
         model: "nn.Module",
-        module: "nn.Module",
+        ddp: Ddp | None,
         optimizer: "Optimizer",
         options: Options,
         precision: Precision,
@@ -117,10 +126,12 @@ class Training:
         self.steps = 0
         self.micro_batch = options.micro_batch
         self.gradient_norm: torch.Tensor | None = None
-        self._ranks, self._device, self._model, self._module, self._optimizer = ranks, device, model, module, optimizer
+        self._ranks, self._device, self._model, self._ddp, self._optimizer = ranks, device, model, ddp, optimizer
         self._options, self._precision, self._nonfinite, self._seed, self._notes = options, precision, nonfinite, seed, notes
         self._halved = False
-        self._warm_ups = _WARM_UPS if _is_ddp(module) and ranks.world_size > 2 else 0  # two numbers have one sum, in any order
+        self._warm_ups = self._needed_warm_ups()
+        self._parameters = dict(model.named_parameters())
+        self._are_trained = self._asked_for_gradients()
         if too_large is not None:
             self._halve(too_large)
 
@@ -140,7 +151,8 @@ class Training:
             Diverged: too many steps in a row had a loss or gradients that are not finite. None of them was applied.
             OutOfMemory: memory was not enough, also with half the micro-batch if that is allowed.
             MicroBatchTooLarge: memory was not enough for one of several ranks, and the trial's next attempt begins with the half.
-            InvalidInput: the batch has no rows or differing numbers of them, or the loss is no function or not one number.
+            InvalidInput: the batch has no rows or differing numbers of them, or the loss is no function or not one number; the ranks train
+                different parameters, or the loss leaves some of them unused; no rank has applied the step then.
         """
         import torch.distributed as dist
 
@@ -148,7 +160,7 @@ class Training:
             raise InvalidInput(
                 f"a loss of type {type(loss).__name__} is not accepted: give training.step(loss, *batch) the function loss(model, *batch)"
             )
-        rows = self._rows_of_all(rows_of(batch))
+        rows = self._begin_together(rows_of(batch))
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         self._optimizer.zero_grad(set_to_none=True)
         while True:
@@ -192,16 +204,58 @@ class Training:
             self.micro_batch = min(sizes, default=None)
         self._halved = self._halved or state["halved"]
 
-    def _rows_of_all(self, own: int) -> list[int]:
-        """The rows of each rank's share. It waits for the other ranks' processes, not for any device."""
+    def _begin_together(self, own: int) -> list[int]:
+        """Tell all ranks the rows of this one's share and which parameters it trains; give the rows of each. It waits for the other ranks'
+        processes, not for any device.
+
+        Raises:
+            InvalidInput: they train different parameters, or a rank has left out the last step for an error of which the others hear now.
+        """
         import torch
         import torch.distributed as dist
 
         if self._ranks.world_size == 1:
             return [own]
-        of_all = [torch.empty(1, dtype=torch.int64) for _ in range(self._ranks.world_size)]
-        dist.all_gather(of_all, torch.tensor([own]))
-        return [int(one) for one in of_all]
+        trained = self._asked_for_gradients()
+        of_all = [torch.empty(3, dtype=torch.int64) for _ in range(self._ranks.world_size)]
+        dist.all_gather(of_all, torch.tensor([own, zlib.crc32(trained), self._nonfinite.refuses]))
+        rows, sets, refusals = (list(each) for each in zip(*(one.tolist() for one in of_all), strict=True))
+        if any(refusals):
+            self._nonfinite.end_where_refused()
+        if len(set(sets)) > 1:
+            self._refuse_different_sets(trained)
+        if trained != self._are_trained:
+            self._train(trained)
+        return rows
+
+    def _asked_for_gradients(self) -> bytes:
+        """Which of the model's parameters require gradients, one byte each. It takes 30 ns for each."""
+        return bytes([each.requires_grad for each in self._parameters.values()])
+
+    def _train(self, trained: bytes) -> None:
+        """Train other parameters than before, from this step on: DDP sums the gradients of those that it has seen when it was made."""
+        check_trained(self._model)
+        self._are_trained = trained
+        if self._ddp is not None:
+            self._ddp.wrap_again()
+            self._warm_ups = self._needed_warm_ups()
+        if self._options.shard == "fsdp":
+            wrapping.sum_shards(self._model, self._ranks, self._nonfinite.look_at_gradients)
+
+    def _needed_warm_ups(self) -> int:
+        """DDP that finds unused parameters keeps its first buckets; and two numbers have one sum, in any order."""
+        return _WARM_UPS if self._ddp is not None and self._ranks.world_size > 2 and not self._options.unused_parameters else 0
+
+    def _refuse_different_sets(self, trained: bytes) -> None:
+        """Say which parameter is trained on some ranks only; a collective."""
+        of_ranks = [bytes.fromhex(one) for one in self._ranks.gather("training.step", trained.hex())]
+        name, flags = next((name, flags) for name, *flags in zip(self._parameters, *of_ranks, strict=True) if len(set(flags)) > 1)
+        own = [rank for rank, flag in enumerate(flags) if flag]
+        others = [rank for rank, flag in enumerate(flags) if not flag]
+        raise InvalidInput(
+            f"the parameter {name!r} requires gradients on rank {own[0]} and none on rank {others[0]}, which is not accepted: every rank "
+            "must freeze and unfreeze the same parameters before the same step"
+        )
 
     def _accumulate(self, loss: Loss, batch: Sequence[Any], rows: Sequence[int]) -> "torch.Tensor":
         """Compute the gradients of the mean loss over all ranks' rows; give this rank's part of that mean."""
@@ -216,7 +270,8 @@ class Training:
         for number, (first, end) in enumerate(parts):
             key_generators(self._device, self._seed, self.steps, rank, number)
             weight = (end - first) / sum(rows)
-            with self._sending_gradients(number == len(parts) - 1):
+            # FSDP2 sums gradients over ranks with each micro-batch, for it keeps only shards.
+            with self._ddp.summing(is_last=number == len(parts) - 1) if self._ddp else nullcontext():
                 # DDP and FSDP2 give the mean over ranks, and what is wanted is the sum.
                 mean += weight * self._backward(loss, part_of(batch, first, end, self._device), weight * world_size)
         return mean
@@ -256,7 +311,7 @@ class Training:
         import torch
 
         with self._precision.casting():
-            value = loss(self._module, *part)
+            value = loss(self._ddp.module if self._ddp else self._model, *part)
         if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad or not value.is_floating_point():
             raise InvalidInput(
                 f"a loss of {value!r:.200} is not accepted: loss(model, *batch) must return the mean loss of the rows, a 0-d tensor"
@@ -265,7 +320,29 @@ class Training:
         weighted = self._precision.scaler.scale(value.float() * weight)
         # A loss that is not finite makes all gradients NaN, also where its own would be finite: so every rank sees it.
         torch.autograd.backward(weighted, torch.ones_like(weighted) + 0 * value.detach().float())
+        if self._ddp is not None and self._ddp.lacks_gradients:
+            self._leave_out(self._ddp, value)
         return value.detach().float().reshape(())
+
+    def _leave_out(self, ddp: Ddp, loss: "torch.Tensor") -> None:
+        """Have no rank apply this step, whose gradients DDP could not sum, and all of them hear why."""
+        import torch
+
+        trained = {name: each for name, each in self._parameters.items() if each.requires_grad}
+        unused, where = unused_in(loss, trained), f"the loss of rank {self._ranks.rank} in step {self.steps + 1}"
+        if unused:
+            more = f" (nor do {len(unused) - 1} more: {', '.join(unused[1:]):.200})" if len(unused) > 1 else ""
+            self._nonfinite.refuse(
+                f"the parameter {unused[0]!r} takes no part in {where}{more}, which is not accepted, for DDP waits for its gradient: "
+                "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or exact=True"
+            )
+        else:
+            self._nonfinite.refuse(
+                f"{where} is not accepted, for DDP has not seen its forward pass: call the model that loss(model, *batch) is given, once"
+            )
+        ddp.send_nan()
+        for each in self._trained()[:1]:
+            each.grad = torch.full_like(each, float("nan"))
 
     def _update(self, buffers: "Sequence[tuple[torch.Tensor, torch.Tensor]]") -> None:
         """Clip, and let the optimizer make its step unless the gradients are not finite; then the model's buffers are put back, too."""
@@ -278,7 +355,7 @@ class Training:
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if self._options.clip is not None:
             clip_grads_with_norm_(parameters, self._options.clip, norm)
-        bad = ~norm.isfinite()
+        bad = ~norm.isfinite() | self._is_nan_elsewhere(parameters)
         waits = self._step_unless(bad)
         scaler.update()
         for buffer, before in buffers:
@@ -287,6 +364,17 @@ class Training:
         self.steps += 1
         self._nonfinite.end_step(self.steps, bad)
         self._nonfinite.count(self.steps if waits else self.steps - 1, (lambda: self._precision.scale) if scaler.is_enabled() else None)
+
+    def _is_nan_elsewhere(self, parameters: "Sequence[nn.Parameter]") -> "bool | torch.Tensor":
+        """Whether DDP has summed NaN for parameters that require gradients and are not the optimizer's, as where a rank has refused the
+        step: whoever has them must leave it out, too."""
+        from torch.nn.utils import get_total_norm
+
+        if self._ddp is None or len(parameters) >= sum(self._are_trained):
+            return False
+        own = {id(each) for each in parameters}
+        others = [each.grad for each in self._parameters.values() if each.grad is not None and id(each) not in own]
+        return ~get_total_norm(others).isfinite()
 
     def _step_unless(self, bad: "torch.Tensor") -> bool:
         """Let the optimizer make its step unless ``bad``; give whether that had to wait for the device."""
@@ -308,9 +396,11 @@ class Training:
         """Let DDP settle how gradients are put into buckets, on which their sums' last bits depend: it does so in the first backward pass
         of a process, so that without this a resumed training would differ from one that was not interrupted."""
         before = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
-        while self._warm_ups:
+        while self._warm_ups and self._ddp is not None:
             key_generators(self._device, self._seed, self.steps, self._ranks.rank, 0)
-            self._backward(loss, part, 1.0)
+            with self._ddp.summing(is_last=True):
+                self._backward(loss, part, 1.0)
+            self._nonfinite.end_where_refused()
             self._begin_again(before)
             self._warm_ups -= 1
 
@@ -361,18 +451,3 @@ class Training:
 
     def _trained(self) -> "list[nn.Parameter]":
         return [each for group in self._optimizer.param_groups for each in group["params"] if each.requires_grad]
-
-    @contextmanager
-    def _sending_gradients(self, is_last: bool) -> Iterator[None]:
-        """Around a micro-batch: DDP sums gradients over ranks once, with the last. FSDP2 does so with each, for it keeps only shards."""
-        if is_last or not _is_ddp(self._module):
-            yield
-            return
-        with self._module.no_sync():  # type: ignore[operator]
-            yield
-
-
-def _is_ddp(module: "nn.Module") -> bool:
-    from torch.nn.parallel import DistributedDataParallel
-
-    return isinstance(module, DistributedDataParallel)

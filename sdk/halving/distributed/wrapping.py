@@ -1,9 +1,9 @@
-"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and PyTorch's DDP or FSDP2.
+"""Making a model one that many ranks train: activation checkpointing and compilation of its blocks, and PyTorch's FSDP2.
 
-Everything but DDP changes the model in place, and DDP is kept beside it: so the user's ``model`` stays what is evaluated and saved, under
-the names that its parameters have always had.
+All of it changes the model in place, and DDP (:mod:`halving.distributed.ddp`) is kept beside it: so the user's ``model`` stays what is
+evaluated and saved, under the names that its parameters have always had.
 
-Sources: Li et al., "PyTorch Distributed" (2020) for DDP; Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with
+Sources: Zhao et al., "PyTorch FSDP" (2023); Chen et al., "Training Deep Nets with
 Sublinear Memory Cost" (2016) for activation checkpointing. The order of the wrappers is torchtitan's.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Look = Callable[[torch.Tensor], None]
 
 
-def prepared(
+def prepare(
     ranks: "Ranks",
     device: "torch.device",
     model: "nn.Module",
@@ -35,8 +35,8 @@ def prepared(
     options: "Options",
     precision: "Precision",
     nonfinite: "NonFinite",
-) -> "nn.Module":
-    """Change the model in place as its options say; give what its forward pass is to be called on.
+) -> None:
+    """Change the model in place as its options say. A collective where its parameters are sharded, or the training is exact.
 
     Raises:
         InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options, or
@@ -56,17 +56,14 @@ def prepared(
         checkpoint_activations(model, blocks)
     if options.compile is not False:
         compile_blocks(model, blocks, {} if options.compile is True else options.compile)
-    if ranks.world_size == 1:
-        return model.to(device)
-    if options.shard == "fsdp":
+    if options.shard == "fsdp" and ranks.world_size > 1:
         same_on_all_ranks(model)
-        shard(model, optimizer, blocks, device, precision.policy, nonfinite.look_at_gradients)
-        return model
+        shard(model, optimizer, blocks, device, precision.policy, unused_parameters=options.unused_parameters)
+        sum_shards(model, ranks, nonfinite.look_at_gradients)
+        return
     model.to(device)
-    if options.leaves is not None:
+    if options.leaves is not None and ranks.world_size > 1:
         same_on_all_ranks(model)
-        return model
-    return with_ddp(model, device, nonfinite.look_at_gradients)
 
 
 def blocks_of(model: "nn.Module", classes: "Sequence[type[nn.Module]] | None") -> "list[str]":
@@ -145,30 +142,14 @@ def same_on_all_ranks(model: "nn.Module") -> None:
             dist.broadcast(tensor, src=0)
 
 
-def with_ddp(model: "nn.Module", device: "torch.device", look_at_gradients: "Look") -> "nn.Module":
-    """The model in DDP; it begins with rank 0's parameters. ``look_at_gradients`` gets each bucket before it is summed over ranks."""
-    import torch
-    from torch.distributed import GradBucket
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-    from torch.nn.parallel import DistributedDataParallel
-
-    wrapped = DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None, gradient_as_bucket_view=True)
-
-    def reduce(state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:  # DDP checks these very annotations
-        look_at_gradients(bucket.buffer())
-        return allreduce_hook(wrapped.process_group, bucket)
-
-    wrapped.register_comm_hook(None, reduce)
-    return wrapped
-
-
 def shard(
     model: "nn.Module",
     optimizer: "Optimizer",
     blocks: "Sequence[str]",
     device: "torch.device",
     policy: "MixedPrecisionPolicy",
-    look_at_gradients: "Look",
+    *,
+    unused_parameters: bool,
 ) -> None:
     """Shard the model's parameters over all ranks by FSDP2, each block and then what is left; the optimizer gets the shards.
 
@@ -189,16 +170,29 @@ def shard(
     shards = dict(model.named_parameters())
     for group in optimizer.param_groups:
         group["params"] = [shards[names[parameter]] for parameter in group["params"]]
-    for module in model.modules():
+    if unused_parameters:
+        cast("FSDPModule", model).set_reduce_scatter_unused_params(True)
+
+
+def sum_shards(model: "nn.Module", ranks: "Ranks", look_at_gradients: "Look") -> None:
+    """Let FSDP2 sum gradients as it does, but look at them before."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for name, module in model.named_modules():
         if isinstance(module, FSDPModule):
-            module.set_custom_reduce_scatter(cast("Any", _ReduceScatter(look_at_gradients)))
+            module.set_custom_reduce_scatter(cast("Any", _ReduceScatter(name, ranks, look_at_gradients)))
 
 
 class _ReduceScatter:
-    """FSDP2's own way of summing gradients, which lets them be looked at before."""
+    """FSDP2's own way of summing the gradients of a module over ranks, which lets them be looked at before.
 
-    def __init__(self, look_at_gradients: "Look") -> None:
-        self._look = look_at_gradients
+    FSDP2 sums those that a backward pass has given. Where these are not the same on all ranks, gloo ends the process and NCCL adds numbers
+    that do not belong together. So the ranks compare how many there are in the first pass, and a rank that has others later ends there.
+    """
+
+    def __init__(self, module: str, ranks: "Ranks", look_at_gradients: "Look") -> None:
+        self._module, self._ranks, self._look = module, ranks, look_at_gradients
+        self._numbers: int | None = None  # that all ranks have summed here
 
     def allocate(self, size: Sequence[int], *, dtype: "torch.dtype", device: "torch.device") -> "torch.Tensor":
         import torch
@@ -208,8 +202,26 @@ class _ReduceScatter:
     def __call__(self, output_tensor: "torch.Tensor", input_tensor: "torch.Tensor", group: Any, op: Any, async_op: bool = False) -> Any:
         import torch.distributed as dist
 
+        self._check(input_tensor.numel())
         self._look(input_tensor)
         return dist.reduce_scatter_single(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+
+    def _check(self, numbers: int) -> None:
+        """Check that all ranks sum so many numbers here; a collective in the first pass.
+
+        Raises:
+            InvalidInput: they do not.
+        """
+        where = f"the module {self._module!r}" if self._module else "the model"
+        if self._numbers is None:
+            of_ranks = self._ranks.gather(f"training.step, in the backward pass of {where}", numbers)
+            self._numbers = numbers if len(set(of_ranks)) == 1 else None
+        if numbers != self._numbers:
+            raise InvalidInput(
+                f"a loss that uses other parameters of {where} on rank {self._ranks.rank} than on other ranks, or than before, is "
+                "not accepted with shard = 'fsdp', which sums the gradients of those that are used: give run.distribute "
+                "unused_parameters=True"
+            )
 
 
 def _is_called(block: "nn.Module") -> bool:

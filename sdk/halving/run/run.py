@@ -251,8 +251,9 @@ class Run:
         """Train a model on all ranks, or on the one that there is, by ``training.step(loss, *batch)``; call it before :meth:`restore`.
 
         The options are those of :func:`halving.distributed.training.distribute`: ``precision``, ``accumulate``, ``micro_batch``, ``clip``,
-        ``shard``, ``blocks``, ``activation_checkpointing``, ``compile``, ``exact``, ``skips``, ``out_of_memory``. The model is changed in
-        place, and remains what is evaluated and saved; give what is returned here to :meth:`save` and :meth:`restore`, too.
+        ``shard``, ``blocks``, ``activation_checkpointing``, ``compile``, ``exact``, ``unused_parameters``, ``skips``, ``out_of_memory``.
+        The model is changed in place, and remains what is evaluated and saved; give what is returned here to :meth:`save` and
+        :meth:`restore`, too.
 
         Raises:
             InvalidInput: an option is not accepted, a model was distributed before, or something was restored or saved before.

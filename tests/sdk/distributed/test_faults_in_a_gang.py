@@ -1,6 +1,7 @@
 """What becomes of a trial in several processes when one of them runs out of memory, or has a NaN."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,42 @@ def train(run: Run) -> None:
             torch.empty(2**60)
         run.report(score=value)
         run.save(model=model, optimizer=optimizer, training=training)
+
+
+class Branches(nn.Module):
+    """Uses its second layer where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor, both: bool) -> Tensor:
+        return self.first(x) + self.second(x) if both else self.first(x)
+
+
+def _loss_of_branches(model: nn.Module, x: Tensor, y: Tensor, *, both: bool) -> Tensor:
+    return nn.functional.cross_entropy(model(x, both), y)
+
+
+def train_branches(run: Run) -> None:
+    """In the second epoch rank 1 leaves a layer unused."""
+    model = Branches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training = run.distribute(model, optimizer, shard=run.params["shard"])
+    run.restore(model=model, optimizer=optimizer, training=training)
+    for epoch in run.epochs():
+        used = partial(_loss_of_branches, both=epoch == 1 or run.rank == 0)
+        value = training.step(used, *batch(epoch, run)).item()
+        run.report(score=value)
+        run.save(model=model, optimizer=optimizer, training=training)
+
+
+def distribute_on_rank_0(run: Run) -> None:
+    model = Net()
+    if run.rank == 0:
+        run.distribute(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for _ in run.epochs():
+        run.report(score=1.0)
 
 
 def _too_large(rows: int) -> Any:
@@ -144,3 +181,24 @@ def test_a_training_goes_on_with_its_parameters_sharded_or_whole(store: Store, t
     assert gang(other, 1, "none") == Stopped()
     losses = [[float(line.split()[-1]) for line in Path(each.root, "steps.0").read_text().splitlines()] for each in (store, other)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shard", "said"),
+    [
+        ("ddp", "the parameter 'second.weight' takes no part in the loss of rank 1 in step 2"),
+        ("fsdp", "a loss that uses other parameters of the model on rank 1 than on other ranks, or than before, is not accepted"),
+    ],
+)
+def test_a_parameter_that_one_rank_does_not_use_ends_the_trial_at_once_and_is_named(store: Store, shard: str, said: str) -> None:
+    raised = Gang(store, f"{__name__}:train_branches", shard=shard).messages()[-1]
+    assert isinstance(raised, Raised)
+    assert raised.final
+    assert f"InvalidInput: {said}" in raised.error
+    assert "unused_parameters=True" in raised.error.splitlines()[-1]
+
+
+def test_a_model_that_rank_0_alone_distributes_ends_the_trial_with_both_calls(store: Store) -> None:
+    raised = Gang(store, f"{__name__}:distribute_on_rank_0").messages()[-1]
+    assert isinstance(raised, Raised)
+    assert "rank 1 has called run.epochs() where rank 0 has called run.distribute(): every rank must call the same" in raised.error

@@ -30,13 +30,14 @@ class Training(NamedTuple):
 
 
 def train(run: Run) -> None:
-    """Two steps an epoch; each rank notes their losses."""
+    """Two steps an epoch; each rank notes their losses. The blocks may be frozen in the first epochs."""
     model = Net(run.params["width"], run.params["dropout"])
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     training = run.distribute(model, optimizer, clip=0.5, **run.params["options"])
     run.restore(model=model, optimizer=optimizer, training=training)
     torch.rand(run.attempt)  # generators are elsewhere than they were
     for epoch in run.epochs():
+        model.blocks.requires_grad_(epoch > run.params["frozen"])
         losses = [training.step(loss, *batch(step, run)).item() for step in (2 * epoch, 2 * epoch + 1)]
         with Path(run.store.root, f"losses.{run.rank}").open("a") as file:
             file.writelines(f"{value.hex()}\n" for value in losses)
@@ -48,10 +49,10 @@ def train(run: Run) -> None:
 def trained(tmp_path: Path) -> Callable[..., Training]:
     """Trains in attempts, each of so many ranks up to so many epochs."""
 
-    def train_in(name: str, *attempts: tuple[int, int], width: int = 8, dropout: float = 0.0, **options: Any) -> Training:
+    def train_in(name: str, *attempts: tuple[int, int], width: int = 8, dropout: float = 0.0, frozen: int = 0, **options: Any) -> Training:
         store = Store(str(tmp_path / name))
         for number, (processes, epochs) in enumerate(attempts, start=1):
-            given = context(store, number, width=width, dropout=dropout, options=options)
+            given = context(store, number, width=width, dropout=dropout, frozen=frozen, options=options)
             heard, _ = run_in_gang(given, f"{__name__}:train", processes, epochs, Granted(epochs, complete=epochs == EPOCHS))
             assert heard[-1] == Stopped(), heard
         saved = RunRecords(store, "p", "s.0001").latest_checkpoint()
@@ -87,6 +88,14 @@ def test_a_training_on_three_ranks_goes_on_from_its_checkpoint_bit_for_bit(
 ) -> None:
     given = {"width": WIDE, "dropout": 0.3, "shard": shard, "precision": precision}
     assert_equal(trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, EPOCHS), **given))
+
+
+@pytest.mark.parametrize("shard", ["ddp", "fsdp"])
+def test_a_training_that_unfreezes_its_blocks_goes_on_bit_for_bit_from_before_and_after(
+    trained: Callable[..., Training], shard: str
+) -> None:
+    given = {"width": WIDE, "dropout": 0.3, "shard": shard, "frozen": 3}
+    assert_equal(trained("whole", (3, EPOCHS), **given), trained("resumed", (3, 2), (3, 4), (3, EPOCHS), **given))
 
 
 @pytest.mark.parametrize("shard", ["ddp", "fsdp"])

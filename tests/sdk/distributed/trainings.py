@@ -95,7 +95,7 @@ def resumed(ranks: Ranks, configurations: dict[str, dict[str, Any]]) -> dict[str
     for name, options in configurations.items():
         model, optimizer, training = prepared(ranks, **options)
         whole = [training.step(loss, *batch(step, ranks)).item() for step in range(3)]
-        states = [{key: _copied(value) for key, value in each.state_dict().items()} for each in (model, optimizer, training)]
+        states = [{key: copied(value) for key, value in each.state_dict().items()} for each in (model, optimizer, training)]
         whole += [training.step(loss, *batch(step, ranks)).item() for step in range(3, 8)]
         again = prepared(ranks, **options)
         for each, state in zip(again, states, strict=True):
@@ -113,13 +113,13 @@ def poisoned(ranks: Ranks, kind: str, at: tuple[int, ...], **options: Any) -> di
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for step in range(10):
-            before = [_local(each).clone() for each in (*model.parameters(), *_moments(optimizer))]
+            before = [local(each).clone() for each in (*model.parameters(), *_moments(optimizer))]
             bad = step in at and ranks.rank == 1 % ranks.world_size
             try:
                 training.step(spoil if bad else loss, *batch(step, ranks))
             except Diverged as error:
                 ended = str(error)
-            after = [_local(each) for each in (*model.parameters(), *_moments(optimizer))]
+            after = [local(each) for each in (*model.parameters(), *_moments(optimizer))]
             if len(before) != len(after) or any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)):
                 changed.append(step)
             assert all(bool(each.isfinite().all()) for each in after)
@@ -155,14 +155,14 @@ def _moments(optimizer: Any) -> list[Tensor]:
     return [value for state in optimizer.state.values() for value in state.values()]
 
 
-def _local(tensor: Any) -> Tensor:
+def local(tensor: Any) -> Tensor:
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local.detach()
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
