@@ -79,5 +79,6 @@ def check_optimizer(optimizer: "Optimizer", model: "nn.Module") -> None:
 def _needed_arguments(optimizer: "Optimizer") -> list[str]:
     """The arguments without a default of an optimizer's ``step``."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    arguments = inspect.signature(optimizer.step).parameters.values()
+    # Of the class: a learning-rate schedule has put a function of its own, whose signature has `self`, in the optimizer's place of it.
+    _, *arguments = inspect.signature(type(optimizer).step).parameters.values()
     return [each.name for each in arguments if each.default is inspect.Parameter.empty and each.kind not in several]

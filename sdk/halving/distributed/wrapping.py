@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from halving.distributed.sharded_optimizer import check_shardable, move_state, shard_state
 from halving.errors import InvalidInput, message_of
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.distributed.fsdp import MixedPrecisionPolicy
     from torch.optim import Optimizer
 
@@ -40,28 +42,31 @@ def prepare(
 
     Raises:
         InvalidInput: it has no blocks of the given classes, or none to be checkpointed, or ``torch.compile`` does not take its options, or
-            the optimizer whose parameters are to be sharded has made steps. Nothing is changed then.
+            the optimizer whose parameters are to be sharded has made steps or cannot make one of them. Nothing is changed then.
     """
-    if options.shard == "fsdp" and ranks.world_size > 1 and optimizer.state:
-        raise InvalidInput("an optimizer that has made steps is not accepted with shard = 'fsdp': distribute it first, then restore() it")
+    is_sharded = options.shard == "fsdp" and ranks.world_size > 1
     blocks = blocks_of(model, options.blocks)
     if isinstance(options.compile, Mapping):
         check_compile(options.compile)
+    if options.activation_checkpointing and not blocks:
+        raise InvalidInput(
+            f"activation_checkpointing = True is not accepted: {type(model).__name__} has no ModuleList or Sequential; name the "
+            "classes of what is to be checkpointed: blocks=[Block]"
+        )
+    mesh = _mesh(ranks, device) if is_sharded else None
+    if mesh is not None:
+        check_shardable(optimizer, mesh)
     if options.activation_checkpointing:
-        if not blocks:
-            raise InvalidInput(
-                f"activation_checkpointing = True is not accepted: {type(model).__name__} has no ModuleList or Sequential; name the "
-                "classes of what is to be checkpointed: blocks=[Block]"
-            )
         checkpoint_activations(model, blocks)
     if options.compile is not False:
         compile_blocks(model, blocks, {} if options.compile is True else options.compile)
-    if options.shard == "fsdp" and ranks.world_size > 1:
+    if mesh is not None:
         same_on_all_ranks(model)
-        shard(model, optimizer, blocks, device, precision.policy, unused_parameters=options.unused_parameters)
+        shard(model, optimizer, blocks, mesh, precision.policy, unused_parameters=options.unused_parameters)
         sum_shards(model, ranks, nonfinite.look_at_gradients)
         return
     model.to(device)
+    move_state(optimizer)
     if options.leaves is not None and ranks.world_size > 1:
         same_on_all_ranks(model)
 
@@ -146,7 +151,7 @@ def shard(
     model: "nn.Module",
     optimizer: "Optimizer",
     blocks: "Sequence[str]",
-    device: "torch.device",
+    mesh: "DeviceMesh",
     policy: "MixedPrecisionPolicy",
     *,
     unused_parameters: bool,
@@ -158,20 +163,23 @@ def shard(
     from dataclasses import replace
 
     import torch
-    from torch.distributed import get_world_size
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard
 
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    mesh = init_device_mesh(device.type, (get_world_size(),))
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for name in blocks:
         fully_shard(model.get_submodule(name), mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=replace(policy, output_dtype=torch.float32 if policy.param_dtype else None))
     shards = dict(model.named_parameters())
-    for group in optimizer.param_groups:
-        group["params"] = [shards[names[parameter]] for parameter in group["params"]]
+    shard_state(optimizer, {whole: shards[name] for whole, name in names.items()})
     if unused_parameters:
         cast("FSDPModule", model).set_reduce_scatter_unused_params(True)
+
+
+def _mesh(ranks: "Ranks", device: "torch.device") -> "DeviceMesh":
+    """All ranks, in one row."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.type, (ranks.world_size,))
 
 
 def sum_shards(model: "nn.Module", ranks: "Ranks", look_at_gradients: "Look") -> None:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("gangs")]
 def train(run: Run) -> None:
     """Three epochs of two steps; rank 1 has its trouble in the second, some only in the first attempt."""
     model = Net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    optimizer = getattr(torch.optim, run.params["optimizer"])(model.parameters(), lr=0.02)
     training = run.distribute(model, optimizer, shard=run.params["shards"][run.attempt - 1], **run.params["options"])
     run.restore(model=model, optimizer=optimizer, training=training)
     notes = Path(run.store.root, f"steps.{run.rank}")
@@ -106,8 +106,8 @@ def store(tmp_path: Path) -> Store:
     return Store(str(tmp_path))
 
 
-def gang(store: Store, attempt: int, trouble: str, shards: Sequence[str] = ("ddp", "ddp"), **options: Any) -> Any:
-    given = {"trouble": trouble, "shards": list(shards), "options": options}
+def gang(store: Store, attempt: int, trouble: str, shards: Sequence[str] = ("ddp", "ddp"), optimizer: str = "AdamW", **options: Any) -> Any:
+    given = {"trouble": trouble, "shards": list(shards), "optimizer": optimizer, "options": options}
     return Gang(store, f"{__name__}:train", attempt=attempt, **given).messages()[-1]
 
 
@@ -171,14 +171,17 @@ def test_the_checkpoint_of_a_diverged_training_is_whole_and_another_attempt_goes
     assert finite == whole, "bit for bit"
 
 
+@pytest.mark.parametrize("optimizer", ["AdamW", "Adagrad"])
 @pytest.mark.parametrize("shards", [("fsdp", "ddp"), ("ddp", "fsdp")])
-def test_a_training_goes_on_with_its_parameters_sharded_or_whole(store: Store, tmp_path: Path, shards: tuple[str, str]) -> None:
-    raised = gang(store, 1, "raise", shards, activation_checkpointing=True)
+def test_a_training_goes_on_with_its_parameters_sharded_or_whole(
+    store: Store, tmp_path: Path, shards: tuple[str, str], optimizer: str
+) -> None:
+    raised = gang(store, 1, "raise", shards, optimizer, activation_checkpointing=True)
     assert isinstance(raised, Raised)
     assert not raised.final
-    assert gang(store, 2, "raise", shards, activation_checkpointing=True) == Stopped()
+    assert gang(store, 2, "raise", shards, optimizer, activation_checkpointing=True) == Stopped()
     other = Store(str(tmp_path / "whole"))
-    assert gang(other, 1, "none") == Stopped()
+    assert gang(other, 1, "none", optimizer=optimizer) == Stopped()
     losses = [[float(line.split()[-1]) for line in Path(each.root, "steps.0").read_text().splitlines()] for each in (store, other)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from halving.distributed.ranks import ALONE
 from halving.distributed.training import Training, distribute
 from halving.errors import InvalidInput
-from tests.sdk.distributed.trainings import CPU, Net
+from tests.sdk.distributed.trainings import CPU, Net, batch, loss
 
 
 def make(model: nn.Module | None = None, **options: Any) -> Training:
@@ -86,6 +86,16 @@ def test_what_is_no_model_or_no_optimizer_is_refused() -> None:
         distribute(ALONE, CPU, model, OfALoss(model.parameters()))
     with pytest.raises(InvalidInput, match=r"the optimizer LBFGS is not accepted: its step\(\) needs closure, and"):
         distribute(ALONE, CPU, model, torch.optim.LBFGS(model.parameters()))
+
+
+def test_an_optimizer_that_has_a_learning_rate_schedule_is_accepted() -> None:
+    model = Net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    training = distribute(ALONE, CPU, model, optimizer)
+    training.step(loss, *batch(0, ALONE))
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
 
 
 def test_a_model_that_is_wrapped_or_cannot_be_trained_is_refused() -> None:
