@@ -20,7 +20,16 @@ _ANNEALING = ("cosine", "linear")
 
 def lint(spec: SweepSpec) -> list[str]:
     """Warnings about a valid spec; each names the field, its value, what that means and what to do."""
-    return [*_predictor(spec), *_cores(spec), *_warmup(spec), *_schedule(spec), *_rungs(spec), *_reach(spec), *_sampler(spec)]
+    return [
+        *_predictor(spec),
+        *_cores(spec),
+        *_elastic(spec),
+        *_warmup(spec),
+        *_schedule(spec),
+        *_rungs(spec),
+        *_reach(spec),
+        *_sampler(spec),
+    ]
 
 
 def _predictor(spec: SweepSpec) -> Iterator[str]:
@@ -34,6 +43,14 @@ def _cores(spec: SweepSpec) -> Iterator[str]:
         yield (
             f"resources.cpus = {cpus:g}: the {processes} processes of a trial share so many cores of a node, and each has its own work "
             f"beside the GPU's; give cpus = {processes} or more"
+        )
+
+
+def _elastic(spec: SweepSpec) -> Iterator[str]:
+    if spec.elastic and spec.resources.queue:
+        yield (
+            f"elastic.min_nodes = {spec.elastic.min_nodes}: no effect with resources.queue = {spec.resources.queue!r}, because a Kueue "
+            "admits all pods of a trial together, or none; leave out one of the two"
         )
 
 

@@ -41,7 +41,7 @@ def largest_need(spec: SweepSpec) -> LargestNeed:
 def needs_in_words(spec: SweepSpec) -> list[str]:
     """What each trial is given, by rung, and what the sweep needs at its largest: a line each."""
     said = [f"{f'from the rung of {budget} epochs on ' if at else ''}{_of(one)}" for at, (budget, one) in enumerate(_changes(spec))]
-    if spec.elastic:
+    if spec.elastic and not spec.resources.queue:  # a Kueue admits all pods of a gang, or none
         said[-1] += f", {spec.elastic.min_nodes} of which suffice to go on"
     most = largest_need(spec)
     counts = [(most.gpus, "GPU"), (most.processes, "process"), (most.nodes, "node")]

@@ -45,10 +45,17 @@ QUIET = [
     {"strategy": {"grid": {"points": 3}}, "training": {"lr_schedule": "cosine"}},
     {**asha(), "resources": {"cpus": 0.5}},
     {**asha(), "resources": {"cpus": 2, "processes": 2}},
+    {**asha(), "resources": {"nodes": 2}, "image": "train", "elastic": {"min_nodes": 1}},
+    {**asha(), "resources": {"nodes": 2, "queue": "q"}, "image": "train"},
     {"strategy": {"random": {}}, "space": {"x": X, "t_max": {"int": {"low": 1, "high": 9}}}},
 ]
 
 LOUD = [
+    (
+        {**asha(), "resources": {"nodes": 2, "queue": "q"}, "image": "train", "elastic": {"min_nodes": 1}},
+        "elastic.min_nodes = 1: no effect with resources.queue = 'q'",
+        "leave out one of the two",
+    ),
     ({**asha(), "resources": {"gpus": {1: 1, 9: 8}}}, "resources.cpus = 1: the 8 processes of a trial share", "give cpus = 8 or more"),
     (training(warmup_epochs=1), "training.warmup_epochs = 1: the first rung, at 1 epochs", "give strategy.asha.min_budget above 1"),
     (space(warmup_epochs={"int": {"low": 0, "high": 5}}), "space.warmup_epochs = 5: the first rung", "or a shorter warm-up"),

@@ -23,3 +23,8 @@ def test_a_sweep_that_asks_for_nothing_needs_a_process_and_a_core_for_each_trial
 def test_a_sweep_of_gangs_that_may_shrink_says_to_what(small_spec):
     spec = small_spec(resources={"processes": 2, "nodes": 4}, image="train", elastic={"min_nodes": 2})
     assert needs_in_words(spec)[0] == "a trial has 2 processes on each of 4 nodes, 2 of which suffice to go on"
+
+
+def test_a_sweep_whose_gangs_a_queue_admits_as_a_whole_does_not_say_that_they_may_shrink(small_spec):
+    spec = small_spec(resources={"processes": 2, "nodes": 4, "queue": "q"}, image="train", elastic={"min_nodes": 2})
+    assert needs_in_words(spec)[0] == "a trial has 2 processes on each of 4 nodes"
