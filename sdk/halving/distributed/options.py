@@ -58,6 +58,8 @@ class Options:
             self.micro_batch is None or _is_whole(self.micro_batch, 1),
             "give rows: 1, 2, …, or leave it out",
         )
+        is_cut_once = self.accumulate == "auto" or self.micro_batch is None
+        _check("micro_batch", self.micro_batch, is_cut_once, f"leave it out with accumulate={self.accumulate!r}, which fixes the parts")
         _check("clip", self.clip, self.clip is None or _is_positive(self.clip), "give the largest norm of the gradients, above 0, or None")
         _check("skips", self.skips, _is_whole(self.skips, 0), "give steps: 0, 1, 2, …")
         _check(

@@ -61,8 +61,9 @@ def distribute(
         precision: ``"fp32"``, ``"bf16"``, or ``"fp16"`` with scaled losses; parameters and optimizer are fp32 always.
         accumulate: into how many micro-batches each rank cuts its share of a batch, or ``"auto"``: as many as keep a micro-batch no larger
             than ``micro_batch``, or where that is not given, than it was when the training began. So the global batch, and with it the
-            training, is the same on any number of ranks.
-        micro_batch: the most rows that a rank computes at once.
+            training, is the same on any number of ranks. No part is empty: where a rank's share has fewer rows than that, all ranks cut
+            theirs into as many parts as it has rows.
+        micro_batch: the most rows that a rank computes at once; not beside a number for ``accumulate``.
         clip: the largest norm of the gradients, over all ranks; None does not clip.
         shard: ``"ddp"`` keeps the whole model on every rank, ``"fsdp"`` (FSDP2) a part of it.
         blocks: the classes of the modules that are checkpointed, compiled and sharded one by one; by default the members of the model's

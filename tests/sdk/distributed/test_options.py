@@ -24,6 +24,11 @@ def make(model: nn.Module | None = None, **options: Any) -> Training:
         ({"shard": "zero"}, "shard = 'zero' is not accepted: give one of 'ddp', 'fsdp'"),
         ({"accumulate": 0}, "accumulate = 0 is not accepted: give 'auto', or micro-batches: 1, 2, …"),
         ({"micro_batch": True}, "micro_batch = True is not accepted: give rows: 1, 2, …, or leave it out"),
+        (
+            {"micro_batch": 2, "accumulate": 4},
+            "micro_batch = 2 is not accepted: leave it out with accumulate=4, which fixes the parts",
+        ),
+        ({"unused_parameters": 1}, "unused_parameters = 1 is not accepted: give True or False"),
         ({"clip": -1}, "clip = -1 is not accepted: give the largest norm of the gradients, above 0, or None"),
         ({"skips": 1.5}, "skips = 1.5 is not accepted: give steps: 0, 1, 2, …"),
         ({"out_of_memory": "retry"}, "out_of_memory = 'retry' is not accepted: give one of 'fail', 'halve'"),
