@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import halving
 from halving.distributed.ranks import ALONE
+from halving.distributed.sharded_optimizer import move_state
 from halving.distributed.training import distribute
 from halving.errors import InvalidInput, OutOfMemory
 from tests.sdk.distributed.trainings import CPU, ROWS, Net, batch, loss, prepared
@@ -112,6 +113,14 @@ def test_fp16_finds_its_scale_without_being_taken_for_diverged() -> None:
         for step in range(40):
             training.step(loss, *batch(step, ALONE))
     assert 1 < training.state_dict()["scaler"]["scale"] < 2.0**40
+
+
+def test_state_that_an_optimizer_has_from_the_beginning_goes_where_its_parameters_are() -> None:
+    parameter = nn.Parameter(torch.ones(3, device="meta"))
+    optimizer = torch.optim.Adagrad([parameter])
+    optimizer.state[parameter]["sum"] = torch.zeros(3)
+    move_state(optimizer)
+    assert {name: each.device.type for name, each in optimizer.state[parameter].items()} == {"sum": "meta", "step": "cpu"}
 
 
 def test_a_training_belongs_to_the_checkpoint(tmp_path: Path) -> None:

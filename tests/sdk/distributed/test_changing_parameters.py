@@ -133,6 +133,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "unused on a rank, in micro-batches": {"use": "sometimes", "micro_batch": 2},
     "unused on a rank, fused": {"use": "sometimes", "fused": True},
     "all used": {"use": "always"},
+    "unused on a rank, checkpointed": {"use": "sometimes", "micro_batch": 2, "activation_checkpointing": True, "blocks": [nn.Linear]},
 }
 SWITCHED = {
     f"{name}, {'frozen' if frozen[0] else 'trained'} first": later(switched, frozen, **options)
@@ -164,7 +165,7 @@ def two() -> list[dict[str, Any]]:
 def three() -> list[dict[str, Any]]:
     """What three ranks gave."""
     bodies = {f"resumed at {at}": later(switched, FROZEN_FIRST, at, **WIDE) for at in (None, 3, 4)}
-    return run_gang(3, every_of, bodies | REFUSED)
+    return run_gang(3, every_of, bodies | BRANCHED | REFUSED)
 
 
 def every_of(ranks: Ranks, bodies: dict[str, Any]) -> dict[str, Any]:
@@ -216,6 +217,8 @@ def test_sharded_parameters_that_some_ranks_use_are_refused_before_their_gradien
 
 
 @pytest.mark.parametrize("name", BRANCHED)
-def test_with_unused_parameters_a_training_is_that_of_one_process(one: Any, two: Any, name: str) -> None:
-    assert two[0][name] == pytest.approx(one[name], abs=2e-6)
-    assert two[0][name] == two[1][name]
+@pytest.mark.parametrize("size", [2, 3])
+def test_with_unused_parameters_a_training_is_that_of_one_process(one: Any, size: int, name: str, request: Any) -> None:
+    of_ranks = request.getfixturevalue({2: "two", 3: "three"}[size])
+    assert of_ranks[0][name] == pytest.approx(one[name], abs=2e-6)
+    assert all(of_rank[name] == of_ranks[0][name] for of_rank in of_ranks)
