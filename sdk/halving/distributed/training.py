@@ -332,9 +332,9 @@ class Training:
         trained = {name: each for name, each in self._parameters.items() if each.requires_grad}
         unused, where = unused_in(loss, trained), f"the loss of rank {self._ranks.rank} in step {self.steps + 1}"
         if unused:
-            more = f" (nor do {len(unused) - 1} more: {', '.join(unused[1:]):.200})" if len(unused) > 1 else ""
+            more = f" (and {len(unused) - 1} more: {', '.join(unused[1:]):.200})" if len(unused) > 1 else ""
             self._nonfinite.refuse(
-                f"the parameter {unused[0]!r} takes no part in {where}{more}, which is not accepted, for DDP waits for its gradient: "
+                f"the parameter {unused[0]!r}{more} takes no part in {where}, which is not accepted, for DDP waits for its gradient: "
                 "freeze it by requires_grad_(False), or give run.distribute unused_parameters=True or exact=True"
             )
         else:

@@ -189,7 +189,7 @@ def test_a_training_goes_on_with_its_parameters_sharded_or_whole(
 @pytest.mark.parametrize(
     ("shard", "said"),
     [
-        ("ddp", "the parameter 'second.weight' takes no part in the loss of rank 1 in step 2"),
+        ("ddp", "the parameter 'second.weight' (and 1 more: second.bias) takes no part in the loss of rank 1 in step 2"),
         ("fsdp", "a loss that uses other parameters of the model on rank 1 than on other ranks, or than before, is not accepted"),
     ],
 )
