@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
 from halving.records.memory_kills import MemoryKills
@@ -212,7 +213,9 @@ def hash_seed(deterministic: bool) -> dict[str, str]:
 @cache
 def _guardian() -> Guardian:
     """Of this process, for as long as it lives."""
-    return Guardian(_ORPHANED_SECONDS)
+    guardian = Guardian(_ORPHANED_SECONDS)
+    Finalize(None, guardian.end, exitpriority=-1)  # once this process has waited for its trials
+    return guardian
 
 
 @contextmanager
