@@ -61,13 +61,13 @@ def measure(setting: Setting) -> Part:
         for ranks in (1,) if mode in _OF_ONE_PROCESS else (1, 2):
             folder = setting.work / f"{mode}-{ranks}"
             sizes = {"megabytes": megabytes, "saves": saves, "steps": steps, "settles": not setting.quick}
-            found = in_child("benchmarks.saves:one", folder=str(folder), mode=mode, ranks=ranks, **sizes)
+            figures = in_child("benchmarks.saves:one", folder=str(folder), mode=mode, ranks=ranks, **sizes)
             shutil.rmtree(folder)
-            later = found["stalls"][1:]
-            stalls = [number(1e3 * found["stalls"][0]), spread([1e3 * stall for stall in later])]
-            while_writing = [number(statistics.median(found["beside"])), number(found["slower"])]
+            later = figures["stalls"][1:]
+            stalls = [number(1e3 * figures["stalls"][0]), spread([1e3 * stall for stall in later])]
+            while_writing = [number(statistics.median(figures["beside"])), number(figures["slower"])]
             beside, slower = ["", ""] if mode in _SYNCHRONOUS else while_writing
-            table.rows.append([title, str(ranks), *stalls, beside, number(found["memory"]), slower])
+            table.rows.append([title, str(ranks), *stalls, beside, number(figures["memory"]), slower])
             if mode == "plain":
                 name = f"a save of {megabytes} MB stalls one process without run.distribute"
                 part.targets.append(Target(name, "ms", [1e3 * stall for stall in later], 100.0))
@@ -75,7 +75,7 @@ def measure(setting: Setting) -> Part:
                 part.targets.append(
                     Target(f"a save of {megabytes} MB stalls a gang of {ranks}", "ms", [1e3 * stall for stall in later], 100.0)
                 )
-                part.targets.append(Target(f"memory for a save of a gang of {ranks}, of what a rank writes", "x", [found["memory"]], 1.1))
+                part.targets.append(Target(f"memory for a save of a gang of {ranks}, of what a rank writes", "x", [figures["memory"]], 1.1))
     part.tables.append(table)
     return part
 
@@ -108,9 +108,11 @@ def one(folder: str, mode: str, ranks: int, megabytes: int, saves: int, steps: i
     for child in children:
         if os.waitpid(child, 0)[1]:
             raise RuntimeError(f"a rank of {mode} has failed")
-    found = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
-    paid: dict[str, Any] = {name: [max(each) for each in zip(*(one[name] for one in found), strict=True)] for name in ("stalls", "beside")}
-    return paid | {name: max(one[name] for one in found) for name in ("memory", "slower")}
+    figures = [json.loads((Path(folder) / f"rank-{rank}.json").read_text()) for rank in range(ranks)]
+    paid: dict[str, Any] = {
+        name: [max(each) for each in zip(*(of_rank[name] for of_rank in figures), strict=True)] for name in ("stalls", "beside")
+    }
+    return paid | {name: max(of_rank[name] for of_rank in figures) for name in ("memory", "slower")}
 
 
 def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: int, saves: int, steps: int, settles: bool) -> None:
@@ -154,8 +156,8 @@ def _rank(folder: Path, mode: str, rank: int, ranks: int, port: int, megabytes: 
     slower = statistics.median(while_saving) / statistics.median(alone) if while_saving else 1.0
     # The first save's is what is added; later ones find the memory of the copy there.
     written = megabytes * 1e6 / (1 if mode in _BY_RANK_0 else ranks)
-    found = {"stalls": stalls, "beside": beside, "memory": max(memory) / written, "slower": slower}
-    (folder / f"rank-{rank}.json").write_text(json.dumps(found))
+    figures = {"stalls": stalls, "beside": beside, "memory": max(memory) / written, "slower": slower}
+    (folder / f"rank-{rank}.json").write_text(json.dumps(figures))
     dist.destroy_process_group()
 
 

@@ -97,13 +97,13 @@ def look(project: Project, run: RunId, state: Shared, caller: Viewer) -> Respons
     """
     caller.check(project)
     try:
-        found = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
+        shown = training_run(state.catalog, state.store, project, run, state.system_points).as_dict()
     except NotFound as unknown:
         if _is_recorded(state, project, run):
             raise NotFound(f"{unknown}: a script recorded it, and what there is of it is at /api/v1/runs/{project}/{run}") from None
         raise
-    unavailable = found["unavailable"] and store_fault(found["unavailable"])
-    return answer({**reasons_without_root(found, state.store.root), "unavailable": unavailable})
+    unavailable = shown["unavailable"] and store_fault(shown["unavailable"])
+    return answer({**reasons_without_root(shown, state.store.root), "unavailable": unavailable})
 
 
 @router.post("/{project}/{run}/cancel", response_model=dict[str, Any])

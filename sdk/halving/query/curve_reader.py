@@ -7,7 +7,7 @@ were logged again by a resumed run or out of order; only those ranges are read a
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -308,10 +308,11 @@ def read_run_curves(
     Raises:
         StoreError: a metric file is damaged, or files are missing each time.
     """
-    readers = chain([reader] if reader is not None else [], iter(lambda: RunCurves(store, project, run, keys), None))
 
     def read_next() -> _Result:
-        curves = next(readers)
+        nonlocal reader
+        curves = reader or RunCurves(store, project, run, keys)
+        reader = None
         with curves.lock, closing(curves):
             return read(curves)
 

@@ -58,8 +58,8 @@ def run_gang(context: TrialContext, trainable: str, granted: int, channel: Chann
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the worker
     _end_with_parent()
     with gang_folder() as folder, guarding() as guardian:
-        given = (context, trainable, granted, channel, threads, str(folder), guardian)
-        message = attend(run_rank, given, processes, rendezvous_here(), folder)
+        arguments = (context, trainable, granted, channel, threads, str(folder), guardian)
+        message = attend(run_rank, arguments, processes, rendezvous_here(), folder)
     if message is None:
         raise SystemExit(signals.STATUS)
     channel.send(message)

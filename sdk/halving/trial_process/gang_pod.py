@@ -55,11 +55,11 @@ def attend(place: GangPlace, context: TrialContext, trainable: str, granted: int
     beats = _Beats(_connected(place), place.pod)
     beats.start()
     with gang_folder() as folder, guarding() as guardian:
-        given = (context, trainable, granted, channel, threads, str(folder), guardian)
+        arguments = (context, trainable, granted, channel, threads, str(folder), guardian)
         rendezvous = rendezvous_in(store, place, pods)
         message = attend_ranks(
             run_rank,
-            given,
+            arguments,
             processes,
             rendezvous,
             folder,

@@ -79,13 +79,19 @@ def test_training_goes_on_and_changes_the_weights_while_they_are_written(store: 
     assert all(saved.sharded for saved in run.records.checkpoints())
 
 
-def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(store: Store, gate: Gate, awaited: threading.Event) -> None:
+def returned_early(store: Store) -> Run:
+    """A trial that leaves its loop in the second epoch, after the first one's checkpoint was begun."""
     run = trial(store, Grants(9))
     for epoch in run.epochs():
         if epoch == 2:
             break
         run.report(score=0.5)
         run.save(model=nn.Linear(16, WIDTH, bias=False))
+    return run
+
+
+def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(store: Store, gate: Gate, awaited: threading.Event) -> None:
+    run = returned_early(store)
     assert run.checkpoint is None
     threading.Thread(target=lambda: awaited.wait(60) and gate.open.set(), daemon=True).start()
     run.end()
@@ -97,12 +103,7 @@ def test_a_trial_that_returns_early_waits_for_the_checkpoint_that_it_has_saved(s
 def test_a_trial_that_returns_early_without_its_checkpoint_says_that_the_store_was_away(store: Store, gate: Gate) -> None:
     gate.fault = StoreUnavailable("curlCode: 28, Timeout was reached")
     gate.open.set()
-    run = trial(store, Grants(9))
-    for epoch in run.epochs():
-        if epoch == 2:
-            break
-        run.report(score=0.5)
-        run.save(model=nn.Linear(16, WIDTH, bias=False))
+    run = returned_early(store)
     with pytest.warns(UserWarning, match="a checkpoint of s.0001 could not be stored"):
         run.end()
     assert "curlCode: 28" in str(run.unsaved)

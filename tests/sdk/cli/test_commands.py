@@ -234,7 +234,7 @@ def test_commands_on_an_empty_store_say_what_to_do(command: Halving, store: Stor
 def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> None:
     said = command("show", "base-0")
     assert (said.status, said.err) == (0, "")
-    for told in (
+    for text in (
         "digits/base-0: finished",
         "optim/name    adam",
         "kind    k0",
@@ -246,7 +246,7 @@ def test_show_tells_everything_about_a_run(filled: Store, command: Halving) -> N
         "runs/project=digits/base-0",
         "1 not compacted yet",
     ):
-        assert told in said.out
+        assert text in said.out
     loss = next(line.split() for line in said.out.splitlines() if line.split()[:1] == ["loss"])
     assert loss == ["loss", "0.025", "0.025", "0.1", "4"]
     assert "pyarrow " in command("show", "base-0", "--packages").out
@@ -273,13 +273,13 @@ def test_show_says_which_checkpoints_the_store_did_not_take(store: Store, comman
         for _ in range(2):  # again after its answer was lost
             run.records.add_checkpoint(saved._replace(epoch=7, missed=missed))
         run.records.add_checkpoint(saved._replace(epoch=8, missed={"n": 1}))  # by an image that means something else
-    told = " ".join(command("show", "r").out.split())
-    assert "skipped, which were not due or not taken by the store" in told
+    output = " ".join(command("show", "r").out.split())
+    assert "skipped, which were not due or not taken by the store" in output
     assert (
         "not taken attempt 1 skipped 2 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: it is full "
         "attempt 2 skipped 3 checkpoints, from 2026-03-02 10:00:00 UTC on, until that of epoch 7 was stored: the store does not answer "
         "files"
-    ) in told
+    ) in output
 
 
 def test_show_of_a_run_of_which_the_store_took_no_checkpoint_says_so(store: Store, command: Halving) -> None:
@@ -287,9 +287,9 @@ def test_show_of_a_run_of_which_the_store_took_no_checkpoint_says_so(store: Stor
         run.log({"loss": 1.0}, step=1)
     assert ["checkpoints"] not in [line.split() for line in command("show", "r").out.splitlines()]
     _missed(store, 1, {"count": 7, "since": "2026-03-01T10:00:00+00:00", "why": "the store does not answer"})
-    told = " ".join(command("show", "r").out.split())
-    assert "checkpoints count 0 written 0 in" in told
-    assert "not taken attempt 1 skipped 7 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: " in told
+    output = " ".join(command("show", "r").out.split())
+    assert "checkpoints count 0 written 0 in" in output
+    assert "not taken attempt 1 skipped 7 checkpoints, from 2026-03-01 10:00:00 UTC on, and none was stored before it ended: " in output
 
 
 def test_show_gives_as_data_what_is_in_the_files(filled: Store, command: Halving) -> None:
