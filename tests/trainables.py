@@ -99,6 +99,20 @@ def train_slowly(run: Run) -> None:
         run.save(epochs_seen=seen)
 
 
+def train_through_a_long_epoch(run: Run) -> None:
+    """Stays in the second epoch of the first attempt until it is to end, and for a second more; notes who trained each epoch."""
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        with Path(run.store.root, "epochs").open("a") as file:
+            file.write(f"{run.id} {epoch} {run.attempt}\n")
+        while (epoch, run.attempt) == (2, 1) and not run.stopping:
+            time.sleep(0.01)
+        time.sleep(1.0 if run.stopping else 0.0)
+        seen.append([epoch, run.attempt])
+        run.report(score=0.5)
+        run.save(seen=seen)
+
+
 def train_crashing(run: Run) -> None:
     """The process is killed once, in the second epoch of every trial's first attempt."""
     state = run.restore(epochs_seen=[])

@@ -43,7 +43,6 @@ class AttemptLoop:
         self._notes = MemoryNotes(self._records, assignment.attempt)
         self._withdrawn = False  # the trial is to save a checkpoint and be given back
         self._patient = False  # it may take as long for that as it needs
-        self._asked_to_end = False
         self._reclaimed: str | None = None  # why the worker has to end: the trial counts as preempted
         self._resizing = False  # the trial goes on with the resources of its next rung, in another attempt
         self._last: Decision | None = None  # the decision that ended the attempt
@@ -198,15 +197,14 @@ class AttemptLoop:
             self._withdrawn, self._reclaimed, self._patient = True, reclaimed, patiently
 
     def _terminate(self) -> None:
-        """Ask the process to end, and kill it when its grace period is over."""
-        if self._kill_at is None:
+        """Ask the process to end, and kill it when its grace period is over; there is none where its place alone is wanted."""
+        if self._patient and not self._stream.diverged:
+            self._process.ask_back()
+        elif self._kill_at is None:
             # A diverged trial has nothing worth saving but its last points.
             grace = _FLUSH_SECONDS if self._stream.diverged else self._scheduler.spec.resources.grace_seconds
-            if not self._patient or self._stream.diverged:
-                self._kill_at = time.monotonic() + grace
-            if not self._asked_to_end:
-                self._asked_to_end = True
-                self._process.terminate()
+            self._kill_at = time.monotonic() + grace
+            self._process.terminate()
         elif time.monotonic() > self._kill_at:
             self._process.kill()
 

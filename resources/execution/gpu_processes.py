@@ -102,6 +102,12 @@ class GpuProcess:
         if self._process is not None:
             self._process.answer(granted)
 
+    def ask_back(self) -> None:
+        if self._process is None:
+            self._given_back = True
+        else:
+            self._process.ask_back()
+
     def terminate(self) -> None:
         if self._process is None:
             self._given_back = True

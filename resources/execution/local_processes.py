@@ -59,8 +59,11 @@ class TrialProcess(Protocol):
     def answer(self, granted: Granted) -> None:
         """Answer its message at a rung; nothing happens if it has ended meanwhile."""
 
+    def ask_back(self) -> None:
+        """Have it save a checkpoint at the end of its epoch, however long that takes, and end; called until it has ended."""
+
     def terminate(self) -> None:
-        """Have it save a checkpoint, within its grace period, and end."""
+        """Have it save a checkpoint, within its grace period, and end; after :meth:`ask_back`, too."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -134,7 +137,7 @@ class LocalProcess:
 
     def __init__(self, process: Any, ours: Connection, theirs: Connection, gpus_of_server: list[str] | None) -> None:
         self._process, self._ours, self._theirs, self._gpus_of_server = process, ours, theirs, gpus_of_server
-        self._hung_up = False
+        self._hung_up = self._is_asked_to_end = False
         self._memory = MemoryKills()
 
     def start(self) -> None:
@@ -174,8 +177,13 @@ class LocalProcess:
         with suppress(OSError):
             self._ours.send(granted)
 
+    def ask_back(self) -> None:
+        self.terminate()  # nobody kills it after its grace period
+
     def terminate(self) -> None:
-        self._process.terminate()
+        if not self._is_asked_to_end:  # by a second SIGTERM, after its grace period, it would not end its epoch
+            self._is_asked_to_end = True
+            self._process.terminate()
 
     def kill(self) -> None:
         self._process.kill()

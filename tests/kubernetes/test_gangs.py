@@ -18,7 +18,8 @@ from resources.execution.kubernetes.rerun_pod import rerun_pods
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE, write_bytecode
 from tests.kubernetes.test_image_trials import RanInPods, Site, run, site  # noqa: F401
-from tests.resources.execution.kubernetes.test_gang_process import TRAINABLE, state_of
+from tests.resources.execution.kubernetes.test_gang_process import TRAINABLE
+from tests.resources.execution.test_worker import state_of
 
 pytestmark = [
     pytest.mark.usefixtures("gpus"),

@@ -140,6 +140,15 @@ class GangProcess:
         except OSError as error:  # a trial that gets no answer ends by itself
             _log.warning("gang %s gets no answer, and will end by itself: %s", self._name, error)
 
+    def ask_back(self) -> None:
+        if not self.started:
+            self.terminate()
+            return
+        try:
+            self._mailbox.ask_back()
+        except OSError as error:  # until it is asked again, it trains
+            _log.warning("gang %s cannot be asked back yet: %s", self._name, error)
+
     def terminate(self) -> None:
         """Have all ranks save a checkpoint at the same step, and end."""
         if not self.started:

@@ -79,6 +79,16 @@ class PodProcess:
         except OSError as error:  # a trial that gets no answer ends by itself
             _log.warning("pod %s gets no answer, and will end by itself: %s", self._pod.name, error)
 
+    def ask_back(self) -> None:
+        if not self._pod.started:  # it has nothing to save
+            if not self._pod.leaving:
+                self._pod.delete(None)
+            return
+        try:
+            self._pod.mailbox.ask_back()
+        except OSError as error:  # until it is asked again, it trains
+            _log.warning("pod %s cannot be asked back yet: %s", self._pod.name, error)
+
     def terminate(self) -> None:
         self._pod.delete(None)
 

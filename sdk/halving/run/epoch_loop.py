@@ -52,6 +52,8 @@ class Progress:
         self._started: int | None = None  # the epoch that is being trained
         self._until = self._total = trial.max_epochs if trial else 0
         self._stopping = self._looked = self._warned = False
+        self._asked_back = False  # the platform wants the trial's place
+        self._told = False  # and the trainable knows it, by run.stopping
         self._stopping_since = math.inf
         self._ending_since: float | None = None  # since when an epoch's end is saved, while it is
         self._ends_by = math.inf
@@ -67,8 +69,8 @@ class Progress:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a SIGTERM has come that this run is to end by."""
-        return self._stopping
+        """Whether this run is to end where its trainable ends it: a SIGTERM has come, or the trainable knows that its place is wanted."""
+        return self._stopping or (self._told and self.epoch < self._until)
 
     def end(self) -> None:
         """The trainable has returned: what it has saved counts from now on, or is given up where the store is unavailable for too long."""
@@ -135,11 +137,12 @@ class Progress:
             return digest
         self._reported_before_save = self._tallies.all_in(self.reported)
         self._note_ending()
-        if self._stopping or self._started == self._until:
+        ends_here = self._stopping or self._told
+        if ends_here or self._started == self._until:
             written: str | None = self._saver.write(state)
         else:
             written = self._saver.write_if_available(state, due=self._saver.interval.due, best=self._tallies.improved_by(self.reported))
-        if self._stopping:
+        if ends_here or self._stopping:
             self._stop_in_epoch()
         self._ending_since = None
         return written
@@ -183,16 +186,27 @@ class Progress:
             self._stopping, self._stopping_since = True, monotonic()
         return monotonic() - self._stopping_since <= self._trial.grace_seconds
 
+    def ask_back(self) -> None:
+        """The platform wants the trial's place, and there is no hurry: the trial ends when its epoch is complete and saved. At a rung it
+        asks first, and is answered that it ends. A SIGTERM that comes after this begins a grace period, as ever.
+
+        May be called by another thread, and again.
+        """
+        self._asked_back = True
+
     def look_at_stopping(self) -> bool:
         """Whether to stop. A trainable that asks is not warned that its epochs are long."""
         self._looked = True
-        return self._stopping
+        self._told = self._told or self._asked_back
+        return self._stopping or self._told
 
     def _loop(self) -> Iterator[int]:
         if self._controller and self.epoch and self.epoch == self._controller.granted:
             # An earlier attempt was killed between the rung's checkpoint and its decision. The checkpoint holds what was reported.
             self._ask(self._controller)
         while self.epoch < self._granted():
+            if self._asked_back and self._is_saved:
+                self._stop()
             self._begin()
             try:
                 yield self.current
@@ -204,6 +218,11 @@ class Progress:
                 self._stop()
             if self._controller and self.epoch == self._controller.granted:
                 self._ask(self._controller)
+
+    @property
+    def _is_saved(self) -> bool:
+        """Whether a resume would go on after the last complete epoch."""
+        return self.epoch == (self._saver.newest.epoch if self._saver.newest else 0)
 
     def _granted(self) -> int:
         self._until = self._controller.granted if self._controller else self._total
@@ -224,7 +243,7 @@ class Progress:
         self._note_ending()
         if self._saver.asked:
             self._reports_last = not self._reported_before_save
-        needed = needed or self._stopping or epoch == self._until
+        needed = needed or self._stopping or self._asked_back or epoch == self._until
         digest = self._saver.settle(needed=needed, best=self._tallies.improved_by(self.reported))
         self._tallies.add(epoch, self.reported, digest)
         self.epoch, self._reported_before = epoch, self.reported

@@ -15,7 +15,8 @@ _END_SECONDS = 20.0  # for which the end of a script's run waits for an unavaila
 class GangProgress:
     """As :class:`halving.run.epoch_loop.Progress`, on every rank of a gang: rank 0's decides, and each rank is told what has come of it.
 
-    A SIGTERM that comes to any rank, at whatever moment, ends all of them at the same :meth:`save` or end of an epoch.
+    A SIGTERM that comes to any rank, at whatever moment, ends all of them at the same :meth:`save` or end of an epoch. So does the platform
+    that wants the trial's place, which rank 0 hears of.
 
     Args:
         ranks: of the gang.
@@ -117,13 +118,19 @@ class GangProgress:
         self._ranks.flag()
         return True
 
+    def ask_back(self) -> None:
+        """As :meth:`halving.run.epoch_loop.Progress.ask_back`, of rank 0."""
+        if self._leading is not None:
+            self._leading.ask_back()
+
     def look_at_stopping(self) -> bool:
         own = self._leading.look_at_stopping() if self._leading else self._asked
         if self._closed:
             return own
         if not self._stops and self._ranks.any_later(own):
             self._stops = True  # on all ranks, in the same call
-            self._hear_of_stopping()
+            if not own:  # rank 0, whose place is wanted, would take it for another rank's SIGTERM
+                self._hear_of_stopping()
         return self._stops
 
     def _loop(self, loop: Iterator[int]) -> Iterator[int]:

@@ -436,7 +436,7 @@ class Run:
 
     @property
     def stopping(self) -> bool:
-        """Whether a SIGTERM has come, so that the trial must end within its grace period.
+        """Whether the trial is to end: a SIGTERM has come, so that it must within its grace period, or its place is wanted.
 
         Where an epoch takes longer than that, check this between batches, and call :meth:`save` when it is True, with your position in
         the epoch among the values (a loader of :attr:`dataset` keeps its own): the process ends there. The checkpoint counts for the last
@@ -473,6 +473,10 @@ class Run:
         if continues:
             self._writer.flush(0)  # only begins it
         return continues
+
+    def ask_back(self) -> None:
+        """The platform wants the trial's place: this run ends the process when its epoch is complete and saved. Any thread may call it."""
+        self._progress.ask_back()
 
     @property
     def unsaved(self) -> StoreError | None:

@@ -2,14 +2,16 @@
 
 Each end writes its own numbered messages, each created once, and looks for the next message of the other end:
 ``runs/project=P/RUN/mail/ATTEMPT/trial-000001.json`` and ``worker-000001.json``. A message outlives the process that sent it.
-What the trial is lies there from the beginning, as ``task.json``.
+What the trial is lies there from the beginning, as ``task.json``. That the worker wants the trial back has no number, for it is heard of
+while the trial trains, and is nothing to be said twice: ``asked-back.json``.
 """
 
 import logging
 import time
+from contextlib import suppress
 from functools import partial
 
-from halving.errors import NotFound
+from halving.errors import AlreadyExists, NotFound
 from halving.store.backoff import backoff
 from halving.store.retry import retry_while_unavailable
 from halving.store.store import Store
@@ -57,6 +59,8 @@ class Mailbox:
 
     def __init__(self, store: Store, folder: str, *, sends: str, reads: str) -> None:
         self._store, self._folder, self._sends, self._reads = store, folder, sends, reads
+        self._asking = f"{folder}/asked-back.json"
+        self._has_asked_back = False
         self._sent = self._read = 0
         self._retries = backoff()
         self._expect_soon()
@@ -72,6 +76,26 @@ class Mailbox:
         retry_while_unavailable(self._store, name, partial(self._store.create, name, to_bytes(message), sole=True), longest=_SEND_SECONDS)
         self._sent += 1
         self._expect_soon()
+
+    def ask_back(self) -> None:
+        """Say, as the worker, that the trial is to end with its epoch; saying it again changes nothing and asks the store for nothing.
+
+        Raises:
+            StoreError: the store is unavailable, or refuses.
+        """
+        if self._has_asked_back:
+            return
+        with suppress(AlreadyExists):  # a trial that has written something else there has asked for its own end
+            self._store.create(self._asking, b"{}", sole=True)
+        self._has_asked_back = True
+
+    def is_asked_back(self) -> bool:
+        """Whether the worker has said so.
+
+        Raises:
+            StoreError: the store is unavailable.
+        """
+        return self._store.exists(self._asking)
 
     def catch_up(self) -> None:
         """Go on after what an earlier process has sent for this end.

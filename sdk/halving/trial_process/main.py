@@ -7,8 +7,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from multiprocessing import parent_process, set_start_method
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, runtime_checkable
 
 from halving.distributed.out_of_memory import allocated, is_out_of_memory
 from halving.distributed.ranks import ALONE, Ranks
@@ -43,6 +44,14 @@ class Channel(Protocol):
 
     def recv(self) -> Granted:
         """The answer to the message that was sent last."""
+
+
+@runtime_checkable
+class HeedingChannel(Channel, Protocol):
+    """A connection by which the platform can ask for the trial back. A pipe is none: there, it sends a signal."""
+
+    def heeding(self, ask_back: Callable[[], object]) -> AbstractContextManager[None]:
+        """In this block, call ``ask_back``, from any thread, when the platform wants the trial's place."""
 
 
 class Platform:
@@ -109,8 +118,9 @@ def train_trial(
         controller = Platform(channel, granted, lambda: _leave(run))
         run = open_trial(context, controller, join())
         _stop_with_parent(run)
-        train(run)
-        run.end()
+        with channel.heeding(run.ask_back) if run.rank == 0 and isinstance(channel, HeedingChannel) else contextlib.nullcontext():
+            train(run)
+            run.end()
         _end_if_stopping(run)
         ended = _ended(run, controller, context)
         run.finish("paused" if isinstance(ended, Stopped) and not controller.complete else "finished")

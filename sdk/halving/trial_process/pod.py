@@ -5,9 +5,13 @@ answers. The pod needs no other address and no other credential.
 """
 
 import json
+import logging
 import os
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,6 +28,10 @@ from halving.trial_process import gang, gang_pod
 from halving.trial_process.main import run_trial
 
 _UNANSWERED_SECONDS = 600.0  # a worker waits less than that for an unavailable database
+_ASKED_BACK_LOOK_SECONDS = 10.0  # between two looks whether the trial is asked back, each a request to the store
+_LAST_LOOK_SECONDS = 2.0  # for a look that is under way when the training is over
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,27 @@ class MailChannel:
         if not isinstance(answer, Granted):
             raise InvalidInput(f"the worker's answer {answer!r} is not accepted: give Granted")
         return answer
+
+    @contextmanager
+    def heeding(self, ask_back: Callable[[], object]) -> Iterator[None]:
+        """In this block, call ``ask_back`` once the worker wants the trial back, from a thread of its own."""
+        over = threading.Event()
+        looking = threading.Thread(target=self._look_whether_asked_back, args=(ask_back, over), name="halving-asked-back", daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looking.join(_LAST_LOOK_SECONDS)
+
+    def _look_whether_asked_back(self, ask_back: Callable[[], object], over: threading.Event) -> None:
+        while not over.wait(_ASKED_BACK_LOOK_SECONDS):
+            try:
+                if self._mailbox.is_asked_back():
+                    ask_back()
+                    return
+            except OSError as error:  # the training goes on, and the next look asks again
+                _log.warning("cannot look whether the trial is asked back: %s", error)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
+from halving.checkpoints.restoring import saved_state
 from halving.query import api as query
 from halving.records.run_record import RunRecords
 from resources.backend import Backend
@@ -27,7 +28,7 @@ from resources.scheduling import leases
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
-from resources.search.state import Status
+from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import set_project
 from tests.waiting import wait_for
@@ -60,6 +61,26 @@ class Ran:
 
     def records(self, number: int) -> RunRecords:
         return RunRecords(self.backend.store, "small", f"{self.sweep}.{number:04d}")
+
+
+def state_of(ran: Ran) -> dict[str, Any]:
+    """What the last checkpoint of the first trial has."""
+    return saved_state(ran.backend.store, ran.records(0).checkpoints()[-1].digest)
+
+
+def taking_its_place(ran: Ran, small_spec: Spec) -> Callable[[], None]:
+    """What takes the only place from a sweep, for a more important one that then wants it no more."""
+    catalog = ran.backend.catalog
+    set_project(catalog, "*", max_trials=1)
+    spec = small_spec(name="urgent", project="small", priority=1, max_trials=1)
+    urgent = open_sweep(catalog, spec, ran.snapshot.digest, driver="job", commit=None).id
+
+    def take_it() -> None:
+        for late in (0, 31):  # a moment, and so long that it takes places
+            Scheduler(catalog, urgent, lambda late=late: catalog.now() + late).next_work("u")
+        pause_sweep(catalog, urgent)
+
+    return take_it
 
 
 def trained(ran: Ran, number: int) -> list[tuple[int, int]]:
@@ -186,21 +207,51 @@ def test_a_trial_whose_place_a_more_important_sweep_takes_saves_gives_it_back_an
     backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
-    set_project(backend.catalog, "*", max_trials=1)
     ran = Ran(backend, small_spec(trainable="tests.trainables:train_slowly", max_trials=1, strategy={"random": {"budget": 12}}))
-    spec = small_spec(name="urgent", project="small", priority=1, max_trials=1)
-    urgent = open_sweep(backend.catalog, spec, ran.snapshot.digest, driver="job", commit=None).id
-
-    def take_its_place() -> None:
-        for late in (0, 31):  # a moment, and so long that it takes places
-            Scheduler(backend.catalog, urgent, lambda late=late: backend.catalog.now() + late).next_work("u")
-        pause_sweep(backend.catalog, urgent)
-
-    _when_begun(Path(backend.store.root, "epochs"), 3, take_its_place)
+    _when_begun(Path(backend.store.root, "epochs"), 3, taking_its_place(ran, small_spec))
     ran.work()
     (row,) = ran.rows()
     assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
     assert trained(ran, 0) == [(epoch, 1) for epoch in range(1, 13)]
+
+
+@pytest.mark.slow
+def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
+    spec = small_spec(
+        trainable="tests.trainables:train_through_a_long_epoch",
+        max_trials=1,
+        strategy={"random": {"budget": 3}},
+        resources={"grace_seconds": 0.1},
+    )
+    ran = Ran(backend, spec)
+    _when_begun(Path(backend.store.root, "epochs"), 2, taking_its_place(ran, small_spec))
+    ran.work()
+    (row,) = ran.rows()
+    assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
+    assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
+
+
+@pytest.mark.slow
+def test_a_trial_of_which_nobody_wants_the_place_any_more_has_saved_and_goes_on(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
+    spec = small_spec(trainable="tests.trainables:train_through_a_long_epoch", max_trials=1, strategy={"random": {"budget": 3}})
+    ran, renew = Ran(backend, spec), Scheduler.heartbeat
+    controls = [Control.YIELD]
+
+    def renewed(scheduler: Scheduler, given: Assignment) -> Control:
+        control = renew(scheduler, given)
+        return controls.pop() if controls and ran.records(0).checkpoints() else control
+
+    monkeypatch.setattr(Scheduler, "heartbeat", renewed)
+    ran.work()
+    (row,) = ran.rows()
+    assert (row.status, row.failures, row.preemptions, row.attempt) == ("completed", 0, 0, 2)
+    assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
 
 
 def _when_begun(path: Path, epochs: int, act: Callable[[], None]) -> None:

@@ -47,7 +47,7 @@ def stopped(store: Store, trainable: str, granted: int, *answers: Granted, attem
     for answer in answers:
         platform.send(answer)
     with pytest.raises(SystemExit) as ended:
-        run_trial(context(store, attempt), f"{__name__}:{trainable}", granted, own, threads=2)
+        run_trial(context(store, attempt), trainable if ":" in trainable else f"{__name__}:{trainable}", granted, own, threads=2)
     assert ended.value.code == 143
     assert status(store, attempt) == "terminated"
     heard: list[Message] = []

@@ -122,6 +122,26 @@ def test_nobody_else_speaks_for_an_end(any_store: Store) -> None:
         ends(any_store)[0].send(Interrupted("another"))
 
 
+def test_a_trial_is_asked_back_beside_the_messages_however_often_that_is_said_and_whoever_says_it(any_store: Store) -> None:
+    trial, worker = ends(any_store)
+    assert not trial.is_asked_back()
+    for _ in range(2):
+        worker.ask_back()
+        ends(any_store)[1].ask_back()
+    worker.send(Granted(3, complete=False))
+    assert trial.is_asked_back()
+    assert [trial.receive(0.0), trial.receive(0.0)] == [Granted(3, complete=False), None]
+    worker.clear()
+    assert any_store.names(FOLDER) == []
+
+
+def test_whatever_a_trial_has_written_there_it_is_asked_back(store: Store) -> None:
+    trial, worker = ends(store)
+    store.create(f"{FOLDER}/asked-back.json", b"something else")
+    worker.ask_back()
+    assert trial.is_asked_back()
+
+
 @pytest.mark.filterwarnings("ignore:halving.*waits for the store:UserWarning")
 def test_an_unavailable_store_is_waited_for(s3: S3) -> None:
     gate = Gate((s3.host, s3.port))

@@ -107,6 +107,7 @@ _TROUBLES: dict[str, Any] = {
     "report": lambda run: run.report(score=1.0),
     "kill": lambda run: os.kill(os.getpid(), signal.SIGKILL),
     "terminate": lambda run: os.kill(os.getpid(), signal.SIGTERM),
+    "ask back": lambda run: run.ask_back(),
     "kill the agent": lambda run: os.kill(os.getppid(), signal.SIGKILL),
     "stop": lambda run: (Path(run.store.root, "hangs").touch(), os.kill(os.getpid(), signal.SIGSTOP)),
     "hold the interpreter": lambda run: (Path(run.store.root, "hangs").touch(), ctypes.PyDLL(None).sleep(3600)),
@@ -200,14 +201,14 @@ def test_ranks_that_call_different_things_are_told_so(store: Store) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(store: Store, rank: int) -> None:
-    first = Gang(store, trouble="terminate", ranks=[rank])
+@pytest.mark.parametrize(("trouble", "rank"), [("terminate", 0), ("terminate", 1), ("ask back", 0)])
+def test_a_sigterm_to_one_rank_ends_all_at_the_same_step_and_no_step_is_trained_again(store: Store, trouble: str, rank: int) -> None:
+    first = Gang(store, trouble=trouble, ranks=[rank])
     assert first.messages() == []
     assert first.process.exitcode == 128 + signal.SIGTERM
     assert status(store) == "terminated"
     assert steps(store, 0) == steps(store, 1)
-    assert Gang(store, attempt=2, trouble="terminate", ranks=[rank]).messages()[-1] == Stopped()
+    assert Gang(store, attempt=2, trouble=trouble, ranks=[rank]).messages()[-1] == Stopped()
     assert steps(store, 0) == steps(store, 1) == [(epoch, step) for epoch in range(1, 4) for step in range(1, _STEPS + 1)]
 
 

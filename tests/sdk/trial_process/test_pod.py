@@ -2,10 +2,12 @@
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,9 +20,12 @@ from halving import Store
 from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox, mail_folder, post_task
 from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Stopped
-from halving.trial_process.pod import Task
+from halving.trial_process import pod as trial_pod
+from halving.trial_process.pod import MailChannel, Task
+from tests.s3 import S3, Gate
 from tests.sdk.conftest import IGNORING
 from tests.sdk.trial_process.test_main import context, status
+from tests.waiting import wait_for
 
 SDK = Path(__file__).parents[3] / "sdk"
 FOLDER = mail_folder("p", "s.0001", 1)
@@ -39,6 +44,14 @@ def train_until_stopped(run):
     for epoch in run.epochs():
         print("epoch", epoch, flush=True)
         while not pathlib.Path("stopped").exists():
+            time.sleep(0.01)
+        run.report(score=epoch / 10)
+        run.save(seen=[epoch])
+
+
+def train_until_asked_back(run):
+    for epoch in run.epochs():
+        while epoch == 2 and not run.stopping:
             time.sleep(0.01)
         run.report(score=epoch / 10)
         run.save(seen=[epoch])
@@ -140,6 +153,34 @@ def test_a_sigterm_in_mid_epoch_saves_a_checkpoint_says_so_and_ends_with_143(sta
     assert pod.end()[0] == 143
     assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1]
     assert status(store) == "terminated"
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_asked_back_saves_its_epoch_and_ends_with_143(start: Start, store: Store) -> None:
+    program = "from halving.trial_process import pod; pod._ASKED_BACK_LOOK_SECONDS = 0.1; pod.main()"
+    pod = start("train_until_asked_back", granted=100, program=program)
+    wait_for(RunRecords(store, "p", "s.0001").checkpoints, 60, "the first epoch")
+    pod.mailbox.ask_back()
+    assert isinstance(pod.hear(), Interrupted)
+    assert pod.end()[0] == 143
+    assert [saved.epoch for saved in RunRecords(store, "p", "s.0001").checkpoints()] == [1, 2]
+    assert status(store) == "terminated"
+
+
+@pytest.mark.filterwarnings("ignore:halving.*waits for the store:UserWarning")
+def test_a_trial_hears_that_it_is_asked_back_once_its_store_is_there_again(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trial_pod, "_ASKED_BACK_LOOK_SECONDS", 0.05)
+    gate, prefix, heard = Gate((s3.host, s3.port)), secrets.token_hex(6), threading.Event()
+    trial = Mailbox(Store(s3.root(prefix, endpoint=gate.endpoint)), FOLDER, sends="trial", reads="worker")
+    with MailChannel(trial).heeding(heard.set):
+        with gate.outage():
+            Mailbox(Store(s3.root(prefix)), FOLDER, sends="worker", reads="trial").ask_back()
+            wait_for(lambda: "cannot look whether the trial is asked back" in caplog.text, 60, "a look that fails")
+            assert not heard.is_set()
+        assert heard.wait(60)
+    gate.shut()
 
 
 @pytest.mark.slow

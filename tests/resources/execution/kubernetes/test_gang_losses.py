@@ -100,7 +100,7 @@ def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no
 
     ran.cluster.created = created
     with served(ran.cluster, tmp_path / "kube.yaml"):
-        worker = gangs.start(_work, ran.backend.store.root, ran.backend.catalog_url, ran.sweep)
+        worker = gangs.start(work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep)
         pods = [ran.training(node) for node in range(2)]
         ran.wait_for(lambda: len(steps_of(ran, 1)) > 20)
         worker.kill()
@@ -116,7 +116,7 @@ def test_where_the_worker_is_lost_the_next_one_ends_its_pods_and_goes_on_with_no
     assert ran.world_sizes() == [2, 2, 2]
 
 
-def _work(root: str, catalog: str, sweep: str) -> None:
+def work_with_a_short_lease(root: str, catalog: str, sweep: str) -> None:
     """What a worker's process does, whose lease ends before its pods miss it."""
     leases.LEASE_SECONDS = 4.0
     backend = Backend(root=root, catalog_url=catalog)

@@ -13,14 +13,13 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from halving.checkpoints.restoring import saved_state
 from halving.query import api as query
 from resources.backend import Backend
 from resources.catalog import AttemptRow
 from resources.execution.kubernetes import api, gang_process, gang_rules, gang_store, watched_pod
 from resources.sweep_spec import SweepSpec
 from tests.resources.execution.kubernetes.process_cluster import ProcessCluster
-from tests.resources.execution.test_worker import Ran, trained
+from tests.resources.execution.test_worker import Ran, state_of, trained
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
@@ -137,11 +136,6 @@ class RanAsGang(Ran):
 
     def state(self) -> dict[str, Any]:
         return state_of(self)
-
-
-def state_of(ran: Ran) -> dict[str, Any]:
-    """What the last checkpoint of the first trial has."""
-    return saved_state(ran.backend.store, ran.records(0).checkpoints()[-1].digest)
 
 
 def steps_of(ran: Ran, attempt: int) -> list[int]:

@@ -1,6 +1,7 @@
 """The pod of an attempt when the cluster's API refuses, does not answer or loses an answer, and when the image sends what it may not."""
 
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from halving import Store
 from halving.errors import InvalidInput, StoreError, StoreUnavailable
 from halving.records.run_record import RunRecords
 from halving.trial.mailbox import Mailbox
-from halving.trial.messages import Granted, Message, Raised, ReachedRung, Ready, ReturnedEarly, Stopped
+from halving.trial.messages import Granted, Interrupted, Message, Raised, ReachedRung, Ready, ReturnedEarly, Stopped
 from resources.execution import waiting_note
 from resources.execution.kubernetes import api
 from resources.execution.kubernetes.image_note import ImageNote
@@ -22,6 +23,8 @@ from resources.execution.kubernetes.trial_pod import PodProcess
 from resources.scheduling.assignment import Superseded
 from resources.sweep_spec import SweepSpec
 from tests.resources.execution.kubernetes.cluster import IMAGE_ID, Cluster
+from tests.s3 import S3, Gate
+from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 DIGEST = f"sha256:{'0' * 64}"
@@ -136,6 +139,46 @@ def test_an_attempt_that_is_to_end_before_it_has_a_pod_gets_none(cluster: Cluste
     trial.pod.terminate()
     assert trial.until_it_ends() is None
     assert cluster.pods == {}
+
+
+def test_a_trial_that_has_begun_is_asked_back_and_keeps_its_pod(cluster: Cluster, store: Store, small_spec: Spec) -> None:
+    cluster.status = {"phase": "Running"}
+    trial = Trial(store, small_spec())
+    wait_for(lambda: trial.pod.receive(0.0) or trial.pod.started, 20, "its pod's begin", every=0.01)
+    for _ in range(2):
+        trial.pod.ask_back()
+    assert trial.says.is_asked_back()
+    assert list(cluster.pods) == ["pod-2"]
+    trial.says.send(Interrupted("it has saved"))
+    assert trial.until_it_ends() == Interrupted("it has saved")
+
+
+@pytest.mark.parametrize("created", [False, True])
+def test_a_trial_that_has_not_begun_has_nothing_to_save_and_gets_no_pod(
+    cluster: Cluster, store: Store, small_spec: Spec, created: bool
+) -> None:
+    trial = Trial(store, small_spec())
+    if created:
+        trial.pod.receive(0.0)
+    trial.pod.ask_back()
+    trial.pod.ask_back()
+    assert trial.until_it_ends() is None
+    assert cluster.pods == {}
+    assert not trial.pod.alive
+
+
+def test_a_trial_is_asked_back_once_the_store_is_there_again(cluster: Cluster, s3: S3, small_spec: Spec) -> None:
+    gate, prefix = Gate((s3.host, s3.port)), secrets.token_hex(6)
+    trial = Trial(Store(s3.root(prefix, endpoint=gate.endpoint)), small_spec())
+    cluster.status = {"phase": "Running"}
+    wait_for(lambda: trial.pod.receive(0.0) or trial.pod.started, 20, "its pod's begin", every=0.01)
+    with gate.outage():
+        trial.pod.ask_back()
+    assert not trial.says.is_asked_back()
+    trial.pod.ask_back()
+    assert trial.says.is_asked_back()
+    assert list(cluster.pods) == ["pod-2"]
+    gate.shut()
 
 
 def test_a_reason_that_could_not_be_recorded_is_recorded_later(

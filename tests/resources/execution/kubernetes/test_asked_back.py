@@ -1,0 +1,76 @@
+"""A trial in pods whose place is wanted: it is asked, ends its epoch however long that takes, and goes on later from there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from resources.execution import watches
+from resources.scheduling import leases
+from tests import gangs
+from tests.resources.execution.kubernetes.api_server import served
+from tests.resources.execution.kubernetes.test_gang_losses import work_with_a_short_lease
+from tests.resources.execution.kubernetes.test_gang_process import RanAsGang, run  # noqa: F401
+from tests.resources.execution.test_worker import Spec, state_of, taking_its_place
+
+pytestmark = pytest.mark.slow
+Make = Callable[..., RanAsGang]
+LONG = {"trainable": "tests.trainables:train_through_a_long_epoch"}
+
+
+@pytest.fixture(autouse=True)
+def _quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "HEARTBEAT_SECONDS", 0.1)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{"nodes": 1, "gpus": 0}, {"nodes": 1, "gpus": 2}, {"nodes": 2, "gpus": 1}],
+    ids=["one process", "a gang in one pod", "a gang of pods"],
+)
+def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+    run: Make,  # noqa: F811
+    small_spec: Spec,
+    resources: dict[str, int],
+) -> None:
+    ran = run(**LONG, resources={**resources, "grace_seconds": 0.1})
+    take_its_place = taking_its_place(ran, small_spec)
+
+    def once_it_trains() -> None:
+        ran.wait_for(ran.records(0).checkpoints)
+        take_its_place()
+
+    ran.meanwhile(once_it_trains)
+    ran.work()
+    row = ran.rows()[0]
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), row.error
+    assert [outcome for outcome, _ in ran.attempts()] == ["requeue", "complete"]
+    assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
+    assert [pod.exitcode for name, pod in ran.cluster.processes.items() if "-a1" in name] == [143] * resources["nodes"]
+    assert ran.backend.store.names(f"{ran.records(0).folder}/mail/0001") == []
+
+
+def test_a_trial_that_was_asked_back_by_a_worker_that_is_lost_ends_its_epoch_all_the_same(
+    run: Make,  # noqa: F811
+    small_spec: Spec,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kube.yaml"))
+    monkeypatch.setattr(leases, "DOUBT_SECONDS", 0.5)
+    ran = run(**LONG, resources={"nodes": 1, "gpus": 0})
+    take_its_place = taking_its_place(ran, small_spec)
+    with served(ran.cluster, tmp_path / "kube.yaml"):
+        worker = gangs.start(work_with_a_short_lease, ran.backend.store.root, ran.backend.catalog_url, ran.sweep)
+        ran.wait_for(ran.records(0).checkpoints)
+        take_its_place()
+        ran.wait_for(lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001"))
+        worker.kill()
+        worker.join()
+    (pod,) = ran.cluster.processes.values()
+    ran.wait_for(lambda: pod.exitcode is not None)
+    assert pod.exitcode == 143
+    ran.work()
+    row = ran.rows()[0]
+    assert (row.status, row.attempt, row.failures) == ("completed", 2, 0), row.error
+    assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
