@@ -17,7 +17,7 @@ from resources.execution.kubernetes import gang_process, gang_rules, pod_process
 from resources.execution.kubernetes.rerun_pod import rerun_pods
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE, write_bytecode
-from tests.kubernetes.test_image_trials import RanInPods, Site, run, site  # noqa: F401
+from tests.kubernetes.test_image_trials import LONG_EPOCH, RanInPods, Site, Spec, ask_back_once_it_trains, run, site  # noqa: F401
 from tests.resources.execution.kubernetes.test_gang_process import TRAINABLE
 from tests.resources.execution.test_worker import state_of
 
@@ -47,7 +47,7 @@ def gang(site: Site, run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gang_rules, "GROW_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(gang_process, "_PLACE_LOOK_SECONDS", 1.0)
     monkeypatch.setattr(gang_process, "BEAT_LOST_SECONDS", 20.0)
-    code = {"metadata": {"name": "gang"}, "data": {"gang.py": TRAINABLE + HUNGRY}}
+    code = {"metadata": {"name": "gang"}, "data": {"gang.py": TRAINABLE + HUNGRY + LONG_EPOCH}}
     if not [found for found in site.core.list_namespaced_config_map(site.namespace).items if found.metadata.name == "gang"]:
         site.core.create_namespaced_config_map(site.namespace, code)
         write_bytecode(
@@ -68,6 +68,13 @@ def gang(site: Site, run: Callable[..., RanInPods], monkeypatch: pytest.MonkeyPa
         return run(pods, resources=resources, **{"trainable": "gang:train", "strategy": {"random": {"budget": 2}}, **changes})
 
     return make
+
+
+def test_an_epoch_of_a_gang_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+    gang: Callable[..., RanInPods], small_spec: Spec
+) -> None:
+    ran = gang(trainable="gang:train_through_a_long_epoch", strategy={"random": {"budget": 3}}, resources={"gpus": 1, "grace_seconds": 1})
+    ask_back_once_it_trains(ran, small_spec)
 
 
 def test_an_elastic_gang_comes_to_its_end_through_every_fault_of_its_pods(

@@ -38,13 +38,25 @@ from resources.sweep_spec import SweepSpec
 from tests.backends import CHECKOUT
 from tests.kubernetes.overlay import IMAGE
 from tests.kubernetes.services import SESSION, ObjectStore, address_for_pods
-from tests.resources.execution.test_worker import Ran, trained
+from tests.resources.execution.test_worker import Ran, state_of, taking_its_place, trained
 from tests.waiting import wait_for
 
 Spec = Callable[..., SweepSpec]
 DATABASE_PASSWORD = f"planted-{secrets.token_hex(12)}"
 
 # What is in the image beside the SDK; a ConfigMap brings it there.
+LONG_EPOCH = """
+
+def train_through_a_long_epoch(run):
+    seen = list(run.restore(seen=[])["seen"])
+    for epoch in run.epochs():
+        while (epoch, run.attempt) == (2, 1) and not run.stopping:
+            time.sleep(0.05)
+        time.sleep(5.0 if run.stopping else 0.0)
+        seen.append([epoch, run.attempt])
+        run.report(score=0.5)
+        run.save(seen=seen)
+"""
 TRAINABLE = """
 import json, os, time
 from pathlib import Path
@@ -126,7 +138,8 @@ class Site:
         self.image = os.environ.get("HALVING_TEST_SDK_IMAGE") or IMAGE
         self.core.create_namespace({"metadata": {"name": self.namespace, "labels": SESSION}})
         self.core.create_namespaced_secret(self.namespace, {"metadata": {"name": "halving-store"}, "stringData": self.keys})
-        self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": {"in_image.py": TRAINABLE}})
+        code = {"in_image.py": TRAINABLE + LONG_EPOCH}
+        self.core.create_namespaced_config_map(self.namespace, {"metadata": {"name": "trainable"}, "data": code})
         wait_for(lambda: self.core.list_namespaced_service_account(self.namespace).items, 60, "the namespace's service account")
 
     def cluster(self, **changes: Any) -> Path:
@@ -318,6 +331,30 @@ def test_a_paused_sweep_gets_its_trial_back_from_its_pod_with_a_checkpoint(run: 
     assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), row.error
     assert epochs
     assert epochs[0] >= 1
+
+
+def ask_back_once_it_trains(ran: RanInPods, small_spec: Spec) -> None:
+    """Take its only place from a sweep with a long second epoch, work it off, and see that nothing was lost."""
+    take_its_place = taking_its_place(ran, small_spec)
+
+    def act() -> None:
+        ran.wait_for(ran.records(0).checkpoints, 150)
+        take_its_place()
+
+    asking = ran.meanwhile(act)
+    ran.work()
+    asking.join(10)
+    row = ran.row()
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("completed", 2, 0, 0), ran.errors()
+    assert ran.outcomes() == ["requeue", "complete"]
+    assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
+
+
+def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_important_sweep(
+    run: Callable[..., RanInPods], small_spec: Spec
+) -> None:
+    ran = run(trainable="in_image:train_through_a_long_epoch", strategy={"random": {"budget": 3}}, resources={"grace_seconds": 1})
+    ask_back_once_it_trains(ran, small_spec)
 
 
 WORKER = """
