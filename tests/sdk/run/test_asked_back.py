@@ -209,7 +209,7 @@ def test_an_unavailable_store_is_waited_for_as_at_a_rung(store: Store, monkeypat
 
 def asked_back_in_the_second_epoch(ranks: Ranks, root: Path, *, looks: bool) -> tuple[int, float, int | str | None]:
     """How many epochs a rank has trained, until when it would have waited for a store in the last, and how it ended."""
-    run, waited = trial(Store(root), Grants(9), ranks=ranks, grace_seconds=0), list[float]()
+    run, waited = trial(Store(root), Grants(9), ranks=ranks, grace_seconds=600), list[float]()
 
     def ask_back(epoch: int) -> None:
         if epoch == 2 and run.rank == 0:

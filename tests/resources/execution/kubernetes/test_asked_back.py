@@ -1,5 +1,6 @@
 """A trial in pods whose place is wanted: it is asked, ends its epoch however long that takes, and goes on later from there."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from resources.execution import watches
 from resources.scheduling import leases
+from resources.scheduling.sweeps import pause_sweep, stop_sweep
 from tests import gangs
 from tests.resources.execution.kubernetes.api_server import served
 from tests.resources.execution.kubernetes.test_gang_losses import work_with_a_short_lease
@@ -15,6 +17,16 @@ from tests.resources.execution.test_worker import Spec, state_of, taking_its_pla
 
 pytestmark = pytest.mark.slow
 Make = Callable[..., RanAsGang]
+ENDLESS = """
+import time
+
+
+def train(run):
+    for epoch in run.epochs():
+        time.sleep(600.0 if epoch == 2 else 0.0)
+        run.report(score=0.5)
+        run.save(epoch=epoch)
+"""
 LONG = {"trainable": "tests.trainables:train_through_a_long_epoch"}
 
 
@@ -48,6 +60,30 @@ def test_an_epoch_that_is_longer_than_the_grace_period_is_not_lost_to_a_more_imp
     assert state_of(ran)["seen"] == [[1, 1], [2, 1], [3, 2]]
     assert [pod.exitcode for name, pod in ran.cluster.processes.items() if "-a1" in name] == [143] * resources["nodes"]
     assert ran.backend.store.names(f"{ran.records(0).folder}/mail/0001") == []
+
+
+def test_whoever_cannot_wait_for_a_trial_that_was_asked_back_gets_it_within_its_grace_period(
+    run: Make,  # noqa: F811
+    small_spec: Spec,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    ran = run(trainable="endless:train", resources={"nodes": 1, "gpus": 0, "grace_seconds": 0.1})
+    take_its_place = taking_its_place(ran, small_spec)
+
+    def ask_and_pause() -> None:
+        ran.wait_for(ran.records(0).checkpoints)
+        take_its_place()
+        ran.wait_for(lambda: "asked-back.json" in ran.backend.store.names(f"{ran.records(0).folder}/mail/0001"))
+        pause_sweep(ran.backend.catalog, ran.sweep)
+        ran.wait_for(lambda: ran.rows()[0].status == "queued")
+        stop_sweep(ran.backend.catalog, ran.sweep)
+
+    ran.meanwhile(ask_and_pause)
+    ran.work()
+    row = ran.rows()[0]
+    assert (row.status, row.attempt, row.failures, row.preemptions) == ("stopped", 1, 0, 0), row.error
+    assert [pod.exitcode for pod in ran.cluster.processes.values()] == [-signal.SIGKILL]
 
 
 def test_a_trial_that_was_asked_back_by_a_worker_that_is_lost_ends_its_epoch_all_the_same(
