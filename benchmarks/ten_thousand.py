@@ -96,6 +96,7 @@ class Measured:
 def figures(measured: Measured) -> dict[str, float]:
     """What ten thousand trials ask for, each figure from a measurement of its part."""
     from halving.trial import mailbox
+    from halving.trial_process import pod
     from resources.execution.watches import OBJECT_STORE_LOOK_SECONDS
     from resources.scheduling.leases import HEARTBEAT_SECONDS
 
@@ -144,7 +145,8 @@ def figures(measured: Measured) -> dict[str, float]:
         found[f"{kind}_attempt"] = sum(each.values())
         found[f"{kind}_second"] = starts * found[f"{kind}_attempt"]
     found["segment_second"] = found["segments_writes"] * starts
-    found["mail_second"] = TRIALS / mailbox._LONGEST_SECONDS
+    found["asked_back_look"] = pod._ASKED_BACK_LOOK_SECONDS
+    found["mail_second"] = TRIALS / mailbox._LONGEST_SECONDS + TRIALS / found["asked_back_look"]
     found["compaction_rate"] = cell("compaction", "", "attempts/s", "Both")
     found["compaction_hour"] = 3600 * found["compaction_rate"]
     found["compaction_workers"] = math.ceil(WORKERS * starts / found["compaction_rate"])

@@ -106,6 +106,20 @@ def test_a_trial_that_waits_for_gpus_is_given_back_when_its_sweep_is_paused_and_
     assert (row.failures, row.preemptions, row.seconds, row.attempt) == (0, 0, 0.0, 1)
 
 
+def test_a_trial_that_waits_for_gpus_is_given_back_where_its_place_is_wanted(backend: Backend, small_spec: Spec) -> None:
+    ran = Ran(backend, small_spec(**SHORT, max_trials=1, resources={"gpus": 3}))
+    other, held = another(backend, ran.snapshot.digest, small_spec(name="other", resources={"gpus": 1})), HeldGpus(backend.catalog, DEVICES)
+    assert held.take(other, 1)
+    with at_work(ran.work):
+        wait_for(lambda: [row.waiting for row in ran.rows() if row.waiting], 60, "the reason why it waits")
+        with backend.catalog.write() as session:
+            session.execute(update(TrialRow).where(TrialRow.sweep == ran.sweep).values(asked_back=True))
+        wait_for(lambda: ran.rows()[0].attempt == 2, 60, "a trial that was given back, and asks again")
+        stop_sweep(backend.catalog, ran.sweep)
+    (row,) = ran.rows()
+    assert (row.failures, row.preemptions, row.seconds) == (0, 0, 0.0)
+
+
 @pytest.mark.slow
 def test_a_trial_waits_on_while_the_database_is_unavailable(backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     failed: list[str] = []
