@@ -50,7 +50,7 @@ _CONTROLS = {
 }
 _ALLOW_DEPRECATED = "halving/allow_deprecated"  # pipelines.jobs.ALLOW_DEPRECATED, which is not imported for it
 _REFRESH = "halving/refresh"  # pipelines.jobs.REFRESH
-_COMMAND = "halving/command"  # tag of the run that this very command started
+_COMMAND = "halving/command"  # pipelines.jobs.COMMAND
 
 
 def add_commands(commands: Any) -> None:
@@ -162,7 +162,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
             return 130
     failure = f"failed: {_first_failure(home, command)}\nDagster's log has the rest: {log}" if process.returncode else None
     status = _conclude(console, backend, spec, arguments, failure, known)
-    cli_retention.clear_away(console, backend, home)
+    cli_retention.clear_away(console, backend.store)
     return status
 
 

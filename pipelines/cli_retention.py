@@ -1,12 +1,9 @@
 """``halving retention``: carry out the policy of what is kept, say what would go, and why a run stays."""
 
 import argparse
-import os
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving import HalvingError
@@ -17,11 +14,13 @@ from pipelines.cli_views import backend_of, console_of, dagster_home
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from halving import Store
     from resources.backend import Backend
     from resources.retention.carry_out import Outcome
 
 _NOBODY = "(none)"
 _MOMENT = 5.0  # seconds for which a sweep's command waits to say what went
+_REFRESH_SECONDS = 900.0  # that the index may take; what it has not found then, it finds the next day
 
 
 def add_retention_command(commands: Any) -> None:
@@ -31,7 +30,7 @@ def add_retention_command(commands: Any) -> None:
     retention.add_argument("--dry-run", action="store_true", help="only say what would go, by project and kind, and what is protected")
     retention.add_argument("--project", "-p", metavar="NAME", help="only what is of this project")
     retention.add_argument("--explain", metavar="RUN", help="only say what becomes of one run, and why")
-    retention.add_argument("--if-due", action="store_true", help="only where the policy is automatic and nothing was done for a day")
+    retention.add_argument("--if-due", action="store_true", help="only where the policy is automatic and nothing was done today")
 
 
 def run_retention(arguments: argparse.Namespace) -> int:
@@ -43,7 +42,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """
     from halving.query.runs import find_run, list_names
     from resources.catalog import masked
-    from resources.retention.by_itself import is_due, note
+    from resources.retention.by_itself import last_time, line_of, note, why_not_due
     from resources.retention.carry_out import carry_out, explain
     from resources.retention.policy_file import load_policy
 
@@ -55,8 +54,11 @@ def run_retention(arguments: argparse.Namespace) -> int:
         )
     if arguments.project is not None:
         list_names(backend.store, arguments.project)  # raises for a misspelt name
-    if arguments.if_due and not is_due(backend.store, backend.catalog, file.policy):
-        return 0
+    if arguments.if_due:
+        if (reason := why_not_due(backend.store, file.policy)) is not None:
+            console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
+            return 0
+        _compact_waiting(backend)
     how: Any = {"project": arguments.project, "dry_run": arguments.dry_run}
     done = carry_out(backend.store, backend.catalog, file, **how)
     if (home := dagster_home(backend.store)).is_dir():
@@ -72,6 +74,8 @@ def run_retention(arguments: argparse.Namespace) -> int:
         print_json({**about, **sizes, "gone": rows, "protected": dict(done.protected_by_reason())})
         return 0
     _print(arguments, done)
+    if arguments.if_due and (last := last_time(backend.store)):
+        console_of(arguments).print(line_of(last), highlight=False, soft_wrap=True)
     return 0
 
 
@@ -104,51 +108,41 @@ def _print_explained(arguments: argparse.Namespace, explained: dict[str, Any]) -
     return 0
 
 
-def clear_away(console: "Console", backend: "Backend", home: Path) -> None:
-    """Carry out an automatic policy where it is due, in a process of its own that has the lowest priority and outlives this one.
+def clear_away(console: "Console", store: "Store") -> None:
+    """Begin an automatic policy where it is due, in a process of its own that outlives this one.
 
     It is waited for only for a moment, to say in one line what went. Whatever goes wrong with it is said, and nothing else happens.
     """
-    from sqlalchemy.exc import SQLAlchemyError
-
-    from resources.retention.by_itself import is_due, last_time
+    from halving.maintenance import daily
+    from resources.retention.by_itself import last_time, line_of, why_not_due
     from resources.retention.policy_file import load_policy
 
     try:
-        file = load_policy(backend.store)
-        if not is_due(backend.store, backend.catalog, file.policy):
-            return
-        log = home / "logs" / "retention.log"
-        command = [sys.executable, "-m", "halving.cli.main", "retention", "--if-due", "--root", backend.store.root]
-        with log.open("w") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=lambda: os.nice(19)
-            )
-    except (HalvingError, OSError, SQLAlchemyError) as error:
+        is_wanted = why_not_due(store, load_policy(store).policy) is None
+    except (HalvingError, OSError) as error:
         console.print(f"retention was left out: {error}", style="yellow", highlight=False)
         return
-    change = "; a file retention.yaml in the store changes what is kept" if file.shipped else ""
+    process = daily.begin_daily(store) if is_wanted else None
+    if process is None:
+        return
     try:
         failed = process.wait(_MOMENT) != 0
     except subprocess.TimeoutExpired:
-        console.print(f"old data goes in the background, by {file.source}{change}; its log: {log}", style="dim", highlight=False)
+        console.print(daily.begun_line(store), style="dim", highlight=False)
         return
-    done = last_time(backend.store)
-    if failed or done is None:
-        console.print(f"retention failed, and the sweep is not concerned; its log: {log}", style="yellow", highlight=False)
+    last = last_time(store)
+    if failed or last is None:
+        console.print(
+            f"retention failed, and the sweep is not concerned; its log: {store.address(daily.LOG)}", style="yellow", highlight=False
+        )
         return
-    console.print(f"old data: {_went(done)}, by {file.source}{change}", style="dim", highlight=False)
+    console.print(line_of(last), style="dim", highlight=False)
 
 
-def _went(done: dict[str, Any]) -> str:
-    from resources.retention.cold import KIND as MOVED
+def _compact_waiting(backend: "Backend") -> None:
+    """Compact runs that have ended: of segments no point goes."""
+    from resources.analysis.run_index import Refresher
+    from resources.upkeep.compaction import compact_waiting
 
-    kinds: Counter[str] = Counter()
-    for row in done["gone"]:
-        kinds[row["kind"]] += row["count"]
-    moved, parts = kinds.pop(MOVED, 0), []
-    if kinds:
-        parts.append(f"{size(done['bytes'])} deleted ({', '.join(f'{count:,} {kind}' for kind, count in kinds.items())})")
-    if moved:
-        parts.append(f"{moved:,} {MOVED}")
-    return ", ".join(parts) or "nothing had to go"
+    Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
+    compact_waiting(backend.store, backend.catalog)

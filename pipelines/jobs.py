@@ -14,6 +14,7 @@ from assets.reports import log_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial
 from halving import Dataset
+from halving.maintenance.daily import begin_daily, begun_line
 from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
 from resources.analysis.costs.prices import load_prices
@@ -51,6 +52,9 @@ ALLOW_DEPRECATED = "halving/allow_deprecated"
 
 REFRESH = "halving/refresh"
 """The tag of a run, with the value ``true``, that reads all of its dataset's source again."""
+
+COMMAND = "halving/command"
+"""The tag of a run that ``halving sweep`` has started, with a value that no other one has."""
 
 _MAX_RECLAIMED = 10_000
 # When the store or the database is unavailable for some minutes, or a pod is lost, a step is retried and the sweep keeps its result.
@@ -126,6 +130,9 @@ def work_on_trials(context: dg.OpExecutionContext, backend: Backend, slot: dict[
 def evaluate_winner(context: dg.OpExecutionContext, backend: Backend, done: list[str]) -> str:
     """Evaluate the winner on the test split and check the gates, if the spec has a predictor. Gives the sweep."""
     sweep = done[0]
+    # Nothing trains any more. Of a job that `halving sweep` has started, the command begins it, and says what went.
+    if COMMAND not in context.run.tags and begin_daily(backend.store) is not None:
+        context.log.info(begun_line(backend.store))
     log_new_rungs(context, backend, sweep)
     if not _has_predictor(backend, sweep):
         context.log.info(f"the spec of sweep {sweep} has no predictor: nothing is evaluated or promoted")

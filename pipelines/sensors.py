@@ -18,6 +18,7 @@ import dagster as dg
 from sqlalchemy import select
 
 from assets.trials import TRIALS, observed_trial, trial_row
+from halving.maintenance.daily import begin_daily, begun_line
 from pipelines.config import check_launch
 from pipelines.jobs import INTENT, conclude_sweep, launch_sweep, run_trial
 from resources.backend import Backend
@@ -104,6 +105,8 @@ def finish_sweeps(context: dg.SensorEvaluationContext, backend: Backend) -> dg.S
         backend.catalog.end_sweep(sweep.id, "failed", only_from="evaluating")
         return []
 
+    if begin_daily(backend.store) is not None:
+        context.log.info(begun_line(backend.store))
     for sweep in _launched(backend, "searching", "api"):
         if sweep.control == Control.STOP:
             _contained(context, sweep.id, partial(_end_stopped, backend))

@@ -17,6 +17,7 @@ from server.access.authentication import Authentication
 from server.access.gate import MOST_OF_MLFLOW, Gate, OpenStreams
 from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
+from server.daily_retention import retention_begun
 from server.errors import add_error_handlers, documented
 from server.index_refresher import index_refreshed
 from server.mlflow import routes as mlflow
@@ -29,7 +30,7 @@ from server.state import State
 MOST_BYTES = 1_000_000
 """Of a request's body."""
 
-SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed, models_published]
+SERVICES: list[Callable[[State], AbstractAsyncContextManager[object]]] = [index_refreshed, models_published, retention_begun]
 """What runs beside requests: entered when the server starts, left when it stops, the last one first."""
 
 _DESCRIPTION = """The API of Halving: runs, curves, sweeps, models.

@@ -28,9 +28,12 @@ def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalo
 
 def catalog_at_hand(store: Store) -> Catalog | None:
     """A store's catalog if there is one already: whoever only asks makes none."""
-    if os.environ.get("HALVING_CATALOG") or (store.folder is not None and Path(store.folder, "catalog.db").exists()):
-        return open_catalog(store)
-    return None
+    return open_catalog(store) if has_catalog(store) else None
+
+
+def has_catalog(store: Store) -> bool:
+    """Whether a store's catalog is there, or somebody says where it is."""
+    return bool(os.environ.get("HALVING_CATALOG")) or (store.folder is not None and Path(store.folder, "catalog.db").exists())
 
 
 @cache

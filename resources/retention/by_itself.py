@@ -1,38 +1,45 @@
-"""Retention that nobody asks for: on a machine's own disk, after ``halving sweep``, at most once a day, and what it did the last time."""
+"""Retention that nobody asks for: on a machine's own disk, at most once a day, and what it did the last time.
+
+:mod:`halving.maintenance.daily` begins it, where runs end: at the end of a script's run, of a sweep's job and of ``halving sweep``, in the
+sensors' daemon and in a server.
+"""
 
 import json
 import time
-from datetime import UTC, datetime, timedelta
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, select
-
 from halving import Store
+from halving.cli.output import size
 from halving.errors import NotFound
 from halving.store.json_files import to_json
-from resources.catalog import Catalog, SweepRow
+from resources.catalog.opening import has_catalog
+from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.retention.carry_out import Outcome
-from resources.retention.policy import SHORTEST_GRACE, Policy
+from resources.retention.cold import KIND as MOVED
+from resources.retention.policy import Policy
 
 _LAST = "retention/last.json"
-_EVERY = timedelta(days=1)
 
 
-def is_due(store: Store, catalog: Catalog, policy: Policy, now: datetime | None = None) -> bool:
-    """Whether the policy is to be carried out now without being asked.
+def why_not_due(store: Store, policy: Policy, now: datetime | None = None) -> str | None:
+    """Why the policy is not to be carried out now without being asked; None: it is.
 
-    Not in an object store, which has a schedule of its own and no disk to run full; nor where the catalog has no sweep that is old enough
-    for anything to go; nor where it was done within a day.
+    Raises:
+        StoreError: the store cannot be read.
     """
-    if not policy.automatic or store.folder is None:
-        return False
-    moment = now or datetime.now(UTC)
-    with catalog.read() as session:
-        oldest = session.scalar(select(func.min(SweepRow.created_at)))
-    if oldest is None or moment - oldest < timedelta(days=SHORTEST_GRACE):
-        return False
+    if not policy.automatic:
+        return "the policy does not say automatic: true"
+    if store.folder is None or load_cluster() is not None:
+        return "an object store, or a cluster's, is cleaned by the schedule nightly_retention"
+    if not has_catalog(store) and store.names("datasets"):
+        return "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
     last = last_time(store)
-    return last is None or moment.timestamp() - last["time"] >= _EVERY.total_seconds()
+    today = (now or datetime.now(UTC)).date()
+    if last is not None and datetime.fromtimestamp(last["time"], UTC).date() == today:
+        return "it was carried out today"
+    return None
 
 
 def note(store: Store, done: Outcome) -> None:
@@ -48,3 +55,16 @@ def last_time(store: Store) -> dict[str, Any] | None:
     except (NotFound, ValueError):
         return None
     return found
+
+
+def line_of(last: dict[str, Any]) -> str:
+    """What went, and by which policy, in one line; of what :func:`last_time` gives."""
+    kinds: Counter[str] = Counter()
+    for row in last["gone"]:
+        kinds[row["kind"]] += row["count"]
+    moved = kinds.pop(MOVED, 0)
+    parts = [f"{size(last['bytes'])} deleted ({', '.join(f'{count:,} {kind}' for kind, count in kinds.items())})"] if kinds else []
+    if moved:
+        parts.append(f"{moved:,} {MOVED}")
+    change = "; a file retention.yaml in the store changes what is kept" if last["shipped"] else ""
+    return f"old data: {', '.join(parts) or 'nothing had to go'}, by {last['policy']}{change}"

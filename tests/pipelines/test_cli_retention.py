@@ -3,61 +3,68 @@
 import argparse
 import io
 from contextlib import redirect_stdout
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from halving.cli.main import main
+from halving.maintenance import daily
+from halving.metrics.manifest import read_manifest
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from pipelines import cli_retention
 from pipelines.cli_retention import clear_away
 from resources.backend import Backend
-from resources.catalog import SweepRow
-from resources.retention.by_itself import last_time, note
 from resources.retention.carry_out import carry_out
 from resources.retention.policy_file import load_policy
-from tests.backends import snapshot_row
+from tests.sdk.metric_files import write_segment
 
 
 @pytest.fixture
 def old(backend: Backend) -> Backend:
-    """A store with a sweep of three days ago."""
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:s"))
-        session.flush()
-        created = datetime.now(UTC) - timedelta(days=3)
-        about = {"name": "small", "project": "small", "spec": {}, "spec_digest": "d", "driver": "job", "ordinal": 0, "status": "finished"}
-        session.add(SweepRow(id="small-1", snapshot="sha256:s", created_at=created, **about))
+    """A store for which somebody has asked on an earlier day."""
+    assert daily.begin_daily(backend.store, date(2026, 1, 1)) is None
     return backend
 
 
-def said(backend: Backend, home: Path) -> str:
+def said(backend: Backend) -> str:
     out = io.StringIO()
-    (home / "logs").mkdir(parents=True, exist_ok=True)
-    clear_away(Console(file=out, width=200), backend, home)
+    clear_away(Console(file=out, width=200), backend.store)
     return out.getvalue()
 
 
 @pytest.mark.slow
-def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(old: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_sweep_old_data_goes_once_a_day_and_a_line_says_so(old: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The points of a run that has ended are in one file then: of segments nothing would ever go."""
+    RunRecords(old.store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
+    write_segment(old.store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
+    RunRecords(old.store, "p", "a").end(1, {"status": "finished", "summary": {}})
     monkeypatch.setattr(cli_retention, "_MOMENT", 300.0)
     change = "a file retention.yaml in the store changes what is kept"
-    assert said(old, tmp_path) == f"old data: nothing had to go, by the shipped default; {change}\n", (
-        tmp_path / "logs/retention.log"
-    ).read_text()
-    assert said(old, tmp_path) == ""
+    log = Path(old.store.address(daily.LOG))
+    assert said(old) == f"old data: nothing had to go, by the shipped default; {change}\n", log.read_text()
+    assert log.read_text().splitlines()[-1].startswith("old data: nothing had to go, by the shipped default")
+    assert read_manifest(old.store, "p", "a").full is not None
+    assert said(old) == ""
 
 
-def test_a_wrong_policy_is_said_and_nothing_else_happens(old: Backend, tmp_path: Path) -> None:
+def test_a_wrong_policy_is_said_and_nothing_else_happens(old: Backend) -> None:
     old.store.create("retention.yaml", b"automatic: perhaps")
-    assert said(old, tmp_path).startswith("retention was left out: the retention policy ")
-    assert not (tmp_path / "logs/retention.log").exists()
+    assert said(old).startswith("retention was left out: the retention policy ")
+    assert not old.store.exists(daily.LOG)
 
 
-def test_a_young_store_is_left_alone(backend: Backend, tmp_path: Path) -> None:
-    assert said(backend, tmp_path) == ""
+def test_a_young_store_is_left_alone(backend: Backend) -> None:
+    assert said(backend) == ""
+    assert not backend.store.exists(daily.LOG)
+
+
+def test_what_is_not_due_says_why(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+    backend.store.create("retention.yaml", b"checkpoints: {days: 3}")
+    assert main(["retention", "--if-due", "--root", backend.store.root]) == 0
+    assert capsys.readouterr().out == "nothing is done: the policy does not say automatic: true\n"
 
 
 def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend, tmp_path: Path) -> None:
@@ -75,5 +82,3 @@ def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend,
             cli_retention._print(argparse.Namespace(json=False), done)
         said.append(out.getvalue().splitlines()[-1])
     assert said == ["0 B would go, 7 B would move to the cold tier; without --dry-run it goes", "0 B deleted, 7 B moved to the cold tier"]
-    note(backend.store, done)
-    assert cli_retention._went(last_time(backend.store) or {}) == "1 blobs moved to the cold tier"

@@ -51,6 +51,12 @@ def prepare(instance: dg.DagsterInstance, launched: Scheduler) -> None:
     instance.add_dynamic_partitions("sweeps", [launched.id])
 
 
+def test_a_tick_begins_the_days_retention(backend: Backend, launched: Scheduler, instance: dg.DagsterInstance) -> None:
+    prepare(instance, launched)
+    tick(finish_sweeps, backend, instance)
+    assert len(backend.store.names("retention/begun")) == 1
+
+
 def test_a_tick_asks_for_as_many_runs_as_the_concurrency_allows_and_again_for_the_same_ones(
     backend: Backend, launched: Scheduler, instance: dg.DagsterInstance
 ) -> None:

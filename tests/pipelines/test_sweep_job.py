@@ -188,7 +188,10 @@ def test_metrics_of_every_trained_epoch_are_in_parquet(done: Executed) -> None:
 @on_swept
 def test_executing_a_finished_sweep_again_is_a_new_sweep_whose_winner_waits_as_staging(done: Executed, tmp_path: Path) -> None:
     executed = done.copy(tmp_path, SMALL)
+    assert executed.backend.store.names("retention/begun")  # which `halving sweep` left, as all of this store is of today
+    executed.backend.store.delete_below("retention")
     assert executed.run_here() == (True, "")
+    assert executed.backend.store.names("retention/begun")  # and so does the job alone
     first, second = executed.sweeps()
     assert first.snapshot == second.snapshot
     assert first.id != second.id

@@ -16,7 +16,7 @@ import halving
 from halving.query import run_diff
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
-from server import index_refresher
+from server import daily_retention, index_refresher
 from server.settings import Settings
 from tests.run_filters import write_runs
 from tests.server.clients import ADDRESS, client_of
@@ -198,6 +198,15 @@ def test_a_server_finds_runs_by_itself_and_its_thread_ends_with_it(backend: Back
         wait_for(lambda: client.get(RUNS).json()["total"] == 6, 60, "a new run")
         assert any(thread.name == "halving-index" for thread in threading.enumerate())
     assert not any(thread.name == "halving-index" for thread in threading.enumerate())
+
+
+def test_a_server_begins_the_days_retention_on_each_new_day(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daily_retention, "LOOK_SECONDS", 0.05)
+    days = lambda: backend.store.names("retention/begun")  # noqa: E731
+    with client_of(Settings(root=backend.store.root)):
+        wait_for(lambda: len(days()) == 1, 60, "the first day")
+        backend.store.delete_below("retention/begun")
+        wait_for(lambda: len(days()) == 1, 60, "another one")
 
 
 def test_a_store_that_cannot_be_listed_stops_neither_the_server_nor_its_refresher(

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -102,6 +103,7 @@ class Run:
         self._rerun_of: str | None = (parent or {}).get("rerun_of")
         self._progress: Progress | GangProgress
         self._finished, self._process = False, os.getpid()
+        self._is_trial = trial is not None
         self._ends_together = ranks.world_size > 1 and trial is None
         self._training: Training | None = None
         self._restored = self._has_saved = False
@@ -391,6 +393,7 @@ class Run:
         try:
             if self._ranks.leads:
                 self._finish(status)
+                self._begin_retention()
             else:
                 self._finish_following()
         finally:
@@ -547,6 +550,13 @@ class Run:
         self._validator.closed = True
         self._writer.close(_LAST_SECONDS)
         self._part.drain(self._end_seconds)
+
+    def _begin_retention(self) -> None:
+        """Have what the policy does not keep deleted beside what comes next, once a day; after a trial its sweep's job does."""
+        from halving.maintenance import daily
+
+        if not self._is_trial and daily.begin_daily(self.store) is not None and sys.stderr.isatty():
+            print(f"halving: {daily.begun_line(self.store)}", file=sys.stderr)
 
     def _finish(self, status: str) -> None:
         if self._system is not None:

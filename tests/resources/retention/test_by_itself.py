@@ -1,49 +1,65 @@
-"""Retention that nobody asks for: only where a policy says so, on a disk, when something may be old enough, and once a day."""
+"""Retention that nobody asks for: only where a policy says so, on a disk, with its catalog, and once a day."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from halving import Store
 from resources.backend import Backend
-from resources.catalog import SweepRow
-from resources.retention.by_itself import is_due, last_time, note
+from resources.execution.kubernetes.cluster_config import VARIABLE
+from resources.retention.by_itself import last_time, line_of, note, why_not_due
 from resources.retention.carry_out import Outcome
+from resources.retention.cold import KIND as MOVED
 from resources.retention.gone import Gone
 from resources.retention.policy import Policy
 from resources.retention.policy_file import load_policy
-from tests.backends import snapshot_row
 
 
-def add_sweep(backend: Backend, days_ago: float) -> None:
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:s"))
-        session.flush()
-        created = datetime.now(UTC) - timedelta(days=days_ago)
-        about = {"name": "small", "project": "small", "spec": {}, "spec_digest": "d", "driver": "job", "ordinal": 0, "status": "finished"}
-        session.add(SweepRow(id="small-1", snapshot="sha256:s", created_at=created, **about))
-
-
-@pytest.mark.parametrize(("days_ago", "due"), [(1, False), (3, True)])
-def test_it_is_due_once_a_sweep_is_old_enough_for_anything_to_go(backend: Backend, days_ago: float, due: bool) -> None:
+def test_it_is_due_on_a_disk_where_the_policy_is_automatic(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = load_policy(backend.store).policy
-    assert not is_due(backend.store, backend.catalog, policy)
-    add_sweep(backend, days_ago)
-    assert is_due(backend.store, backend.catalog, policy) == due
-    assert not is_due(backend.store, backend.catalog, Policy())
-    assert not is_due(Store("s3://bucket/store?region=us-east-1"), backend.catalog, policy)
+    assert why_not_due(backend.store, policy) is None
+    assert why_not_due(backend.store, Policy()) == "the policy does not say automatic: true"
+    remote = "an object store, or a cluster's, is cleaned by the schedule nightly_retention"
+    assert why_not_due(Store("s3://bucket/store?region=us-east-1"), policy) == remote
+    (tmp_path / "cluster.yaml").touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cluster.yaml"))
+    assert why_not_due(backend.store, policy) == remote
+
+
+def test_a_store_of_scripts_needs_no_catalog_and_one_of_sweeps_is_left_alone_without_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog made anew would know nothing of what its sweeps need."""
+    store = Store(tmp_path / "scripts")
+    monkeypatch.delenv("HALVING_CATALOG", raising=False)
+    policy = load_policy(store).policy
+    assert why_not_due(store, policy) is None
+    store.create("datasets/points/0123/manifest.json", b"{}")
+    said = "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
+    assert why_not_due(store, policy) == said
+    monkeypatch.setenv("HALVING_CATALOG", "sqlite:///elsewhere.db")
+    assert why_not_due(store, policy) is None
 
 
 def test_it_is_due_once_a_day_and_says_what_went(backend: Backend) -> None:
-    add_sweep(backend, 3)
     file = load_policy(backend.store)
     assert last_time(backend.store) is None
     note(backend.store, Outcome([Gone("small", "checkpoints", 3, 300)], file, {}, dry_run=False))
     last = last_time(backend.store)
     assert last is not None
     assert (last["bytes"], last["gone"]) == (300, [{"project": "small", "kind": "checkpoints", "count": 3, "bytes": 300}])
-    now = datetime.now(UTC)
-    assert not is_due(backend.store, backend.catalog, file.policy, now + timedelta(hours=23))
-    assert is_due(backend.store, backend.catalog, file.policy, now + timedelta(hours=25))
+    noted = datetime.fromtimestamp(last["time"], UTC)
+    assert why_not_due(backend.store, file.policy, noted) == "it was carried out today"
+    assert why_not_due(backend.store, file.policy, noted + timedelta(days=1)) is None
+    assert why_not_due(backend.store, file.policy, noted - timedelta(days=1)) is None  # a clock that was ahead holds nothing up
     backend.store.replace("retention/last.json", b"damaged")
-    assert is_due(backend.store, backend.catalog, file.policy)
+    assert why_not_due(backend.store, file.policy) is None
+
+
+def test_a_line_says_what_went_and_what_moved() -> None:
+    last = {"bytes": 300, "policy": "the shipped default", "shipped": True}
+    change = "by the shipped default; a file retention.yaml in the store changes what is kept"
+    assert line_of({**last, "gone": []}) == f"old data: nothing had to go, {change}"
+    rows = [Gone("a", "checkpoints", 3, 200)._asdict(), Gone("b", "checkpoints", 1, 100)._asdict(), Gone("a", MOVED, 2, 50)._asdict()]
+    assert line_of({**last, "gone": rows}) == f"old data: 300 B deleted (4 checkpoints), 2 {MOVED}, {change}"

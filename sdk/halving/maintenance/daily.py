@@ -1,0 +1,80 @@
+"""Retention that nobody asks for is begun here, where a laptop's runs end: once a day, in a process of its own with the lowest priority.
+
+The SDK knows nothing of what is kept. It begins ``halving retention --if-due`` of the application where that is installed beside it, and
+nothing where it is not. The folder ``retention/begun`` of the store has a file for the day on which it was begun last, in UTC: of several
+processes whoever creates it begins.
+"""
+
+import contextlib
+import os
+import sys
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from halving.store.store import Store
+
+if TYPE_CHECKING:
+    import subprocess
+
+LOG = "retention/by-itself.log"
+"""In the store's folder: what the process said that was begun last."""
+
+_BEGUN = "retention/begun"
+_APPLICATION = "application"  # of the entry points halving.commands: whoever has it has `halving retention`
+_MAIN = "import os, sys; os.nice(19); from halving.cli.main import main; sys.exit(main(sys.argv[1:]))"
+_processes: list["subprocess.Popen[bytes]"] = []  # an object without a name would warn that its process still runs
+
+
+def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[bytes] | None":
+    """Begin retention of a store in a folder, unless a process has begun it today. It outlives this process, which need not wait for it.
+
+    On the day on which it is called first it only leaves its mark: nothing is old enough then. It does not raise: whoever calls it is at
+    the end of something that matters more.
+
+    Returns:
+        The process, or None: nothing was begun.
+    """
+    if store.folder is None:
+        return None
+    day = today or datetime.now(UTC).date()
+    with contextlib.suppress(Exception):
+        if not (store.folder / _BEGUN / day.isoformat()).exists() and _has_application() and claim(store.folder, day):
+            _processes[:] = [process for process in _processes if process.poll() is None]
+            _processes.append(_start(store.folder))
+            return _processes[-1]
+    return None
+
+
+def begun_line(store: Store) -> str:
+    """What to say of it to people."""
+    return f"old data goes in the background, once a day; what went: {store.address(LOG)}; retention.yaml in the store says what is kept"
+
+
+def claim(folder: Path, day: date) -> bool:
+    """Take a day, if nobody else has, and say whether retention is to begin on it: not on the first one that there is."""
+    place = folder / _BEGUN
+    place.mkdir(parents=True, exist_ok=True)
+    earlier = os.listdir(place)
+    try:
+        (place / day.isoformat()).open("x").close()
+    except FileExistsError:
+        return False
+    for name in earlier:
+        (place / name).unlink(missing_ok=True)
+    return bool(earlier)
+
+
+def _has_application() -> bool:
+    from importlib.metadata import entry_points  # 10 ms, which nobody pays who has nothing to begin
+
+    return any(entry.name == _APPLICATION for entry in entry_points(group="halving.commands"))
+
+
+def _start(folder: Path) -> "subprocess.Popen[bytes]":
+    import subprocess
+
+    # -P: in a script's own folder there may be a file that is called as a module of Python's is.
+    command = [sys.executable, "-P", "-c", _MAIN, "retention", "--if-due", "--root", str(folder)]
+    with (folder / LOG).open("wb") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)

@@ -1,0 +1,91 @@
+"""Retention that nobody asks for is begun once a day where a run ends, by one of several processes, and never where it could do harm."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, timedelta
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from halving import Run, Store
+from halving.maintenance import daily
+from halving.maintenance.daily import begin_daily, claim
+from halving.trial.context import ObjectiveRule, TrialContext
+
+FIRST = date(2026, 3, 4)
+Begun = list[Path]
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
+    """The folders of the stores for which a process was begun; none is started."""
+    folders: Begun = []
+
+    class Process:
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.setattr(daily, "_start", lambda folder: (folders.append(folder), Process())[1])
+    return folders
+
+
+def test_one_of_many_processes_has_a_day_and_the_first_one_is_nobodys(tmp_path: Path) -> None:
+    for days, expected in ((0, 0), (1, 1), (2, 1), (0, 1)):  # at last a clock that was ahead is right again
+        with ThreadPoolExecutor(8) as pool:
+            taken = list(pool.map(lambda _: claim(tmp_path, FIRST + timedelta(days=days)), range(32)))  # noqa: B023
+        assert sum(taken) == expected
+        assert os.listdir(tmp_path / "retention/begun") == [str(FIRST + timedelta(days=days))]
+
+
+def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(store: Store, begun: Begun) -> None:
+    begin_daily(store, FIRST)
+    about: dict[str, Any] = {"project": "p", "params": {}, "seed": 1, "captured": {"git": None}, "system_metrics": None}
+    data: dict[str, Any] = {"dataset_name": "d", "dataset_digest": f"sha256:{'0' * 64}"}
+    task: dict[str, Any] = {"root": store.root, "project": "p", "run": "s.0000", "attempt": 1, "params": {}, "seed": 1, "max_epochs": 9}
+    trial = TrialContext(**task, **data, objectives=(ObjectiveRule("score"),), parent={"sweep": "s"}, provenance={"git": None})
+    Run(store, run_id=trial.run, **{**about, "trial": trial}).finish()
+    assert begun == []
+    for run in ("a", "b"):
+        Run(store, run_id=run, **about).finish()
+    assert begun == [store.folder]
+
+
+def test_where_only_the_sdk_is_installed_nothing_is_begun_and_no_day_taken(
+    store: Store, begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [EntryPoint("other", "other:add_commands", group)])
+    begin_daily(store, FIRST)
+    begin_daily(store, FIRST + timedelta(days=1))
+    assert begun == []
+    assert not store.exists("retention/begun")
+    assert store.names("retention") == []
+
+
+def test_an_object_store_and_one_that_cannot_be_written_hold_nothing_up(begun: Begun, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert begin_daily(Store("s3://bucket/store?region=us-east-1"), FIRST) is None
+    assert begin_daily(Store(tmp_path / "file"), FIRST) is None
+    assert begun == []
+
+
+@pytest.mark.slow
+def test_the_process_has_the_lowest_priority_a_session_of_its_own_and_no_module_of_the_scripts(
+    store: Store, script: Callable[..., Any]
+) -> None:
+    claim(Path(store.root), FIRST)
+    Path("calendar.py").write_text("raise SystemError('a module of the script')")
+    main = "import os; os.nice(19); import calendar; print(os.nice(0), os.getsid(0) == os.getpid())"
+    done = script(
+        "import sys\n"
+        "sys.path.pop(0)\n"
+        "import halving\n"
+        "from halving.maintenance import daily\n"
+        f"daily._MAIN = {main!r}\n"
+        "halving.init('p', system_metrics=None).finish()\n"
+        "print(daily._processes[0].wait())\n"
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+    assert store.read(daily.LOG) == b"19 True\n"
