@@ -5,7 +5,6 @@ sensors' daemon and in a server.
 """
 
 import json
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -42,9 +41,9 @@ def why_not_due(store: Store, policy: Policy, now: datetime | None = None) -> st
     return None
 
 
-def note(store: Store, done: Outcome) -> None:
+def note(store: Store, done: Outcome, now: datetime | None = None) -> None:
     """Write down that it was done, and what went."""
-    content = {"time": time.time(), "bytes": done.bytes, "gone": [row._asdict() for row in done.gone]}
+    content = {"time": (now or datetime.now(UTC)).timestamp(), "bytes": done.bytes, "gone": [row._asdict() for row in done.gone]}
     store.replace(_LAST, to_json({**content, "policy": done.policy.source, "shipped": done.policy.shipped}))
 
 

@@ -118,13 +118,13 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
     Raises:
         InvalidInput, NotFound, StoreError: as :func:`carry_out`.
     """
-    kept = protected(store, catalog)
-    retention = _Retention(store, catalog, policy, kept, _moment(store, catalog, dry_run=True), dry_run=True)
+    kept, moment = protected(store, catalog), _moment(store, catalog, dry_run=True)
+    retention = _Retention(store, catalog, policy, kept, moment, dry_run=True)
     runs = [*named_by_runs(store, project, remember=False)]
     gone = retention.expired_of(project, runs).get(run, {})
     protecting = kept.runs.get((project, run))
-    rerun = _trained_again(project, runs)
-    reason = protecting.sentence if protecting else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, rerun)
+    given: Any = {"rerun": _trained_again(project, runs), "now": moment}
+    reason = protecting.sentence if protecting else why_it_stays(store, catalog, project, run, policy.of(project).checkpoints, **given)
     records = [record for name, found in runs if name == run for record in found if "/" in record.name]
     rows = [
         {"name": record.name, "kind": record.name.partition("/")[0], "state": "expired" if record in gone else "stays"}

@@ -73,9 +73,9 @@ def drop_checkpoints(
     if policy.days is None:
         return {}
     dropped: dict[tuple[str, int], str] = {}
-    for sweep in _due(catalog, project, now - timedelta(days=policy.days), policy.top_k):
+    for sweep, top_k in _due(catalog, project, policy, now):
         # What takes long is read before the transaction; it does not change any more.
-        ranked, reported = _best(catalog, sweep, policy.top_k), _reported(store, catalog, project, sweep)
+        ranked, reported = _best(catalog, sweep, top_k), _reported(store, catalog, project, sweep)
         if ranked is None:
             continue
         with catalog.read() if dry_run else catalog.write() as session:
@@ -113,32 +113,49 @@ def trials_of(
         yield Trial(row.number, row.checkpoints_left or ALL, wanted, reason)
 
 
-def why_it_stays(store: Store, catalog: Catalog, project: str, run: str, policy: Checkpoints, rerun: Collection[str]) -> str | None:
+def why_it_stays(
+    store: Store, catalog: Catalog, project: str, run: str, policy: Checkpoints, *, rerun: Collection[str], now: datetime
+) -> str | None:
     """Why a trial of a sweep that has ended keeps checkpoints whenever that was; None: nothing speaks for it, or it is no such trial."""
     sweep, _, number = run.rpartition(".")
     with catalog.read() as session:
         row = session.get(TrialRow, (sweep, int(number))) if number.isdecimal() and len(number) < _DIGITS else None
+        ended = catalog.sweep(session, sweep).finished_at if row is not None else None
     if row is None:
         return None
-    known = {**(_best(catalog, sweep, policy.top_k) or {}), **_reported(store, catalog, project, sweep)}
+    top_k = _kept_best(policy, ended or now, now)
+    known = {**(_best(catalog, sweep, top_k) or {}), **_reported(store, catalog, project, sweep)}
     with catalog.read() as session:
         (trial,) = trials_of(session, project, sweep, [row], known, rerun)
     return trial.wanted or trial.reason
 
 
-def _due(catalog: Catalog, project: str, before: datetime, top_k: int) -> list[str]:
-    """Sweeps that ended before a moment and of which something may go: more is left than the newest checkpoints of the best trials."""
-    ended = func.coalesce(SweepRow.finished_at, SweepRow.created_at) < before
+def _due(catalog: Catalog, project: str, policy: Checkpoints, now: datetime) -> list[tuple[str, int]]:
+    """Sweeps that ended long enough ago and of which something may go, each with the number of its best trials that keep checkpoints.
+
+    Something may go where more is left than the newest checkpoints of these.
+    """
+    moment = func.coalesce(SweepRow.finished_at, SweepRow.created_at)
     some = or_(TrialRow.checkpoints_left.is_(None), TrialRow.checkpoints_left == NEWEST)
-    query = select(SweepRow.id, func.count(), func.count(TrialRow.checkpoints_left)).join(TrialRow, TrialRow.sweep == SweepRow.id)
-    query = query.where(in_project(project), SweepRow.status.not_in(OPEN), ended, some).group_by(SweepRow.id).order_by(SweepRow.id)
+    counts = func.count(), func.count(TrialRow.checkpoints_left)
+    query = select(SweepRow.id, moment, *counts).join(TrialRow, TrialRow.sweep == SweepRow.id)
+    query = query.where(in_project(project), SweepRow.status.not_in(OPEN), moment < now - timedelta(days=policy.days or 0), some)
     with catalog.read() as session:
-        found = session.execute(query)
-        return [sweep for sweep, left, decided in found if left > decided or left > top_k]
+        rows = session.execute(query.group_by(SweepRow.id).order_by(SweepRow.id)).all()
+    with_best = [(sweep, _kept_best(policy, ended, now), left, decided) for sweep, ended, left, decided in rows]
+    return [(sweep, top_k) for sweep, top_k, left, decided in with_best if left > decided or left > top_k]
+
+
+def _kept_best(policy: Checkpoints, ended: datetime, now: datetime) -> int:
+    """How many of the best trials of a sweep that ended then keep checkpoints."""
+    is_over = policy.top_k_days is not None and now - ended > timedelta(days=policy.top_k_days)
+    return 0 if is_over else policy.top_k
 
 
 def _best(catalog: Catalog, sweep: str, top_k: int) -> dict[str, str] | None:
     """The runs of a sweep's best trials; None where its spec is of another version, so that nobody knows which these are: all stays."""
+    if top_k == 0:
+        return {}
     with catalog.read() as session:
         try:
             state = state_of(session, catalog.sweep(session, sweep))

@@ -61,8 +61,13 @@ def expired(records: Sequence[Record], fate: Fate, policy: ProjectPolicy, now: f
         gone += [(record, "media") for record in kinds["media"] if is_old(record, policy.media.days)]
     # Files that MLflow's clients log for a model are recorded in a folder that is no run's: versions are made of them.
     if not fate.protected and not fate.registered and any(record.name == "record.json" for record in records):
-        gone += [(record, "artifacts") for record in kinds["artifacts"] if is_old(record, policy.artifacts.days)]
+        gone += [(record, "artifacts") for record in kinds["artifacts"] if is_old(record, _artifact_days(fate, policy))]
     return dict(gone)
+
+
+def _artifact_days(fate: Fate, policy: ProjectPolicy) -> float | None:
+    trials = policy.artifacts.trials.days
+    return policy.artifacts.days if fate.left is None or trials is None else trials
 
 
 def _trains(records: Sequence[Record]) -> bool:

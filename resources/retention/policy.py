@@ -48,9 +48,16 @@ class Checkpoints(Strict):
     """
 
     top_k: int = Field(default=3, ge=0, description="How many of the best trials of a sweep keep their newest and best checkpoint.")
+    top_k_days: Days = Field(default=None, description="Days after a sweep's end to keep those of the best trials (default: for ever).")
     days: Days = Field(
         default=None, description="Days after a sweep's end to keep the other ones, also each trial's last (default: for ever)."
     )
+
+
+class Artifacts(Kept):
+    """Files that runs logged: of a search's many trials, and of runs that people began one by one."""
+
+    trials: Kept = Field(default=Kept(), description="Those of trials, after the sweep's end; at most as long as those of all runs.")
 
 
 class ColdDays(Strict):
@@ -74,7 +81,7 @@ class ProjectPolicy(Strict):
     points: Points = Field(default=Points(), description="Metric points.")
     checkpoints: Checkpoints = Field(default=Checkpoints(), description="Checkpoints.")
     media: Kept = Field(default=Kept(), description="Images, texts and other media that runs logged.")
-    artifacts: Kept = Field(default=Kept(), description="Files that runs logged; never those of a model's version.")
+    artifacts: Artifacts = Field(default=Artifacts(), description="Files that runs logged; never those of a model's version.")
     journals: Kept = Field(default=Kept(), description="Journals of killed processes on this machine; they go into the store, not away.")
     trash: Kept = Field(default=Kept(), description="Deleted runs, which can be restored until then.")
     cold: ColdDays = Field(default=ColdDays(), description="The cold tier.")
@@ -84,7 +91,7 @@ class ProjectPolicy(Strict):
 class Policy(ProjectPolicy):
     """A whole policy, as in the file."""
 
-    automatic: bool = Field(default=False, description="Carry it out after `halving sweep`, at most once a day; on a machine's own disk.")
+    automatic: bool = Field(default=False, description="Carry it out where runs end, at most once a day; on a machine's own disk.")
     grace_days: float = Field(
         default=7.0,
         ge=SHORTEST_GRACE,
@@ -137,6 +144,13 @@ def _contradictions(policy: ProjectPolicy, cold: Cold) -> list[str]:
     if rollup is not None and (full is None or rollup < full):
         named = "which is for ever" if full is None else f"which is {full:g}"
         problems.append(f"points.rollup.days = {rollup:g} is not accepted: rollups stay as long as points.full.days at least, {named}")
+    most, trials = policy.artifacts.days, policy.artifacts.trials.days
+    if most is not None and trials is not None and trials > most:
+        problems.append(f"artifacts.trials.days = {trials:g} is not accepted: give at most artifacts.days, which is {most:g}")
+    best, rest = policy.checkpoints.top_k_days, policy.checkpoints.days
+    if best is not None and (rest is None or best < rest):
+        named = "which is for ever" if rest is None else f"which is {rest:g}"
+        problems.append(f"checkpoints.top_k_days = {best:g} is not accepted: they stay as long as checkpoints.days at least, {named}")
     if policy.cold.days is not None and cold.root is None and cold.storage_class is None:
         problems.append(f"cold.days = {policy.cold.days:g} is not accepted without a place: give cold.root or cold.storage_class")
     return problems

@@ -95,6 +95,24 @@ def test_some_days_after_its_end_a_sweep_keeps_the_checkpoints_of_its_best_trial
     assert len(RunRecords(backend.store, "small", trial_key(sweep, 0)).checkpoints()) == 3  # its history still says what there was
 
 
+def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays_after_these(backend: Backend, spec: SweepSpec) -> None:
+    sweep = add_sweep(backend, spec)
+    winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
+    report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
+    with backend.catalog.write() as session:
+        session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
+    policy = {"checkpoints": {"top_k": 3, "top_k_days": 30, "days": 14}}
+    carried_out(backend, 29, policy)
+    assert left(backend.store, sweep) == {0: [], 1: [3], 2: [3], 3: [3], 4: []}
+    carried_out(backend, 31, policy)
+    assert left(backend.store, sweep) == {0: [], 1: [], 2: [], 3: [3], 4: []}
+    assert carried_out(backend, 31, policy).gone == []
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).finished_at = datetime.now(UTC) - timedelta(days=31)
+    explained = explain(backend.store, backend.catalog, parse_policy(policy, "retention.yaml"), "small", trial_key(sweep, 1))
+    assert explained["reason"] is None
+
+
 def test_a_machine_whose_clock_is_fast_deletes_nothing_too_early(
     backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

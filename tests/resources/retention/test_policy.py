@@ -40,7 +40,7 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
             {"checkpoint": {"days": 3}},
             "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?; accepted are",
         ),
-        ({"checkpoints": {"daysss": 3}}, "no such field, did you mean 'days'?; accepted are days, top_k"),
+        ({"checkpoints": {"daysss": 3}}, "no such field, did you mean 'days'?; accepted are days, top_k, top_k_days"),
         (
             {"projects": {"digits": {"trsh": {}}}},
             "projects.digits.trsh = {} is not accepted: there is no such field, did you mean 'trash'?",
@@ -62,6 +62,9 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
         ),
         ({"points": {"rollup": {"days": 6}}}, "points.full.days at least, which is for ever"),
         ({"projects": {"a": {"points": {"rollup": {"days": 6}}}}}, "projects.a.points.rollup.days = 6"),
+        ({"checkpoints": {"top_k_days": 6}}, "checkpoints.top_k_days = 6 is not accepted: they stay as long as checkpoints.days at least"),
+        ({"checkpoints": {"top_k_days": 6, "days": 7}}, "checkpoints.days at least, which is 7"),
+        ({"artifacts": {"days": 6, "trials": {"days": 7}}}, "artifacts.trials.days = 7 is not accepted: give at most artifacts.days"),
         ({"cold": {"days": 3}}, "cold.days = 3 is not accepted without a place: give cold.root or cold.storage_class"),
         ({"cold": {"root": "/cold", "storage_class": "GLACIER_IR"}}, "give one of them"),
         ({"grace_days": 1}, "grace_days = 1 is not accepted"),

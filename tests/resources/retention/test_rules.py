@@ -5,7 +5,7 @@ import pytest
 from halving.maintenance.named_blobs import Record
 from resources.retention.ended_trials import Trial, decide
 from resources.retention.expired import Fate, expired
-from resources.retention.policy import parse_policy
+from resources.retention.policy import ProjectPolicy, parse_policy
 
 DAY = 86_400.0
 NOW = 1000 * DAY
@@ -15,9 +15,9 @@ SUPERSEDED = {"checkpoints/1.json", "checkpoints/2.json"}
 POLICY = parse_policy({"checkpoints": {"days": 10}, "media": {"days": 10}, "artifacts": {"days": 10}}, "").of("p")
 
 
-def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES) -> set[str]:
+def gone(fate: Fate, age: float, names: tuple[str, ...] = NAMES, policy: ProjectPolicy = POLICY) -> set[str]:
     records = [Record("r", name, 1, NOW - age * DAY, (), False, "") for name in names]
-    return {record.name for record in expired(records, fate, POLICY, NOW)}
+    return {record.name for record in expired(records, fate, policy, NOW)}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,15 @@ def test_a_script_that_trains_keeps_all_its_checkpoints(attempts: tuple[str, ...
 def test_files_of_a_logged_model_that_are_no_runs_stay() -> None:
     assert gone(Fate(), 99, NAMES[:1]) == set()
     assert gone(Fate(), 99, (NAMES[0], "record.json")) == {NAMES[0]}
+
+
+@pytest.mark.parametrize(
+    ("fate", "goes"),
+    [(Fate(), False), (Fate("all", NOW - 9 * DAY), False), (Fate("all", NOW - 11 * DAY), True), (Fate("all", NOW, registered=True), False)],
+)
+def test_artifacts_of_trials_have_days_of_their_own(fate: Fate, goes: bool) -> None:
+    policy = parse_policy({"artifacts": {"trials": {"days": 10}}}, "").of("p")
+    assert gone(fate, 99, NAMES, policy) == ({"artifacts/weights.json"} if goes else set())
 
 
 @pytest.mark.parametrize(
