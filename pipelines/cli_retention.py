@@ -28,7 +28,7 @@ def add_retention_command(commands: Any) -> None:
     description = "delete what the retention policy does not keep: retention.yaml of the store, else the shipped default"
     retention = add_command(commands, "retention", description, run_retention)
     retention.add_argument("--dry-run", action="store_true", help="only say what would go, by project and kind, and what is protected")
-    retention.add_argument("--project", "-p", metavar="NAME", help="only what is of this project")
+    retention.add_argument("--project", "-p", metavar="NAME", help="only what is of this project, by any name that it has or had")
     retention.add_argument("--explain", metavar="RUN", help="only say what becomes of one run, and why")
     retention.add_argument("--if-due", action="store_true", help="only where the policy is automatic and nothing was done today")
 
@@ -36,24 +36,20 @@ def add_retention_command(commands: Any) -> None:
 def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
-    JSON: ``{"dry_run", "policy", "shipped", "catalog", "bytes", "moved_bytes", "gone": [{"project", "kind", "count", "bytes"}],
-    "protected": {REASON: runs}}``, ``bytes`` being those that are deleted; with ``--explain`` ``{"run", "project", "reason", "records":
+    JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects", "bytes", "moved_bytes", "gone": [{"project", "kind", "count",
+    "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted; with ``--explain`` ``{"run", "project", "reason", "records":
     [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
     """
-    from halving.query.runs import find_run, list_names
     from resources.catalog import masked
     from resources.retention.by_itself import last_time, line_of, note, why_not_due
-    from resources.retention.carry_out import carry_out, explain
+    from resources.retention.carry_out import carry_out, explain, find_run_of
     from resources.retention.policy_file import load_policy
 
     backend = backend_of(arguments)
     file = load_policy(backend.store)
     if arguments.explain is not None:
-        return _print_explained(
-            arguments, explain(backend.store, backend.catalog, file.policy, *find_run(backend.store, arguments.explain))
-        )
-    if arguments.project is not None:
-        list_names(backend.store, arguments.project)  # raises for a misspelt name
+        run = find_run_of(backend.store, backend.catalog, arguments.explain)
+        return _print_explained(arguments, explain(backend.store, backend.catalog, file.policy, *run))
     if arguments.if_due:
         if (reason := why_not_due(backend.store, file.policy)) is not None:
             console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
@@ -71,6 +67,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
         catalog, rows = masked(backend.catalog.url), [row._asdict() for row in done.gone]
         about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": catalog}
         sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
+        about["unknown_projects"] = list(done.unknown)
         print_json({**about, **sizes, "gone": rows, "protected": dict(done.protected_by_reason())})
         return 0
     _print(arguments, done)
@@ -82,6 +79,8 @@ def run_retention(arguments: argparse.Namespace) -> int:
 def _print(arguments: argparse.Namespace, done: "Outcome") -> None:
     console = console_of(arguments)
     console.print(f"by {done.policy.source}", style="dim", highlight=False)
+    for name in done.unknown:
+        console.print(f"note: the policy names the project {name!r}, and there is none of that name", style="yellow", highlight=False)
     if done.gone:
         rows = [[row.project or _NOBODY, row.kind, f"{row.count:,}", size(row.bytes)] for row in done.gone]
         print_table(console, ("project", "kind", "count", "size"), rows, right=("count", "size"), first=True)

@@ -10,7 +10,8 @@ import dagster as dg
 from pydantic import BaseModel, BeforeValidator, PlainValidator
 from pydantic.fields import FieldInfo
 
-from halving import InvalidInput
+from halving import InvalidInput, Store
+from resources.catalog.opening import open_catalog
 from resources.execution.concurrency import concurrency_of
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.execution.kubernetes.pod_manifests import worker_config
@@ -46,7 +47,7 @@ def _job_config(config: dict[str, Any]) -> dict[str, Any]:
     spec, concurrency = _spec_and_concurrency(config, trains=True)
     execution: dict[str, Any] = {"max_concurrent": concurrency}
     if cluster := load_cluster():
-        worker = worker_config(spec, cluster, labels={})
+        worker = worker_config(spec, cluster.of_project(spec.project, lambda: open_catalog(Store())), labels={})
         # The coordinator's pod does not own the steps: they train on while it is replaced. A sensor ends the steps of a run that is over.
         execution["per_step_k8s_config"] = {"work_on_trials": worker}
     return {"execution": {"config": execution}, **_snapshot_config(spec)}

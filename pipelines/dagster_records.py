@@ -7,7 +7,7 @@ champion or staging: people look there first. A sweep's partition goes last: whi
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from resources.retention.gone import Gone
 from resources.retention.policy import Policy
 from resources.retention.protection import project_of
 from resources.scheduling.sweeps import OPEN
+from resources.tenancy.projects import renamed_projects
 
 MOST = 20_000
 """Runs and partitions that one call removes: each is a few transactions of Dagster's, some 10 ms. The next call goes on."""
@@ -66,7 +67,7 @@ def forget_sweeps(
     It may be killed anywhere and repeated. A sweep of which a run of Dagster's still goes on is left alone.
 
     Args:
-        project: only its sweeps (default: all).
+        project: only its sweeps, by any name that it has or had (default: all).
         dry_run: only count what would go, without a bound.
         now: the moment to count from (default: the earlier one that the clocks of this machine and of the catalog say).
         most: how many runs and partitions go at most.
@@ -74,9 +75,12 @@ def forget_sweeps(
     Returns:
         Of each project how many ``Dagster runs`` and ``Dagster partitions`` went; bytes are not known.
     """
+    renamed = renamed_projects(catalog)
+    policy = policy.with_names(renamed)
+    wanted = next((names for names in renamed if project in names), [project]) if project else None
     counts: dict[tuple[str, str], int] = defaultdict(int)
     left, partitions = most, _Partitions(instance)
-    for sweep in _expired(catalog, policy, project, now or datetime.fromtimestamp(min(time.time(), catalog.now()), UTC)):
+    for sweep in _expired(catalog, policy, wanted, now or datetime.fromtimestamp(min(time.time(), catalog.now()), UTC)):
         if sweep.id not in partitions.sweeps or _goes_on(instance, sweep.id):
             continue
         tagged = dg.RunsFilter(tags={SWEEP_LABEL: sweep.id})
@@ -118,14 +122,14 @@ class _Partitions:
         return self._trials.get(sweep, [])
 
 
-def _expired(catalog: Catalog, policy: Policy, project: str | None, now: datetime) -> Iterator[_Sweep]:
+def _expired(catalog: Catalog, policy: Policy, wanted: Sequence[str] | None, now: datetime) -> Iterator[_Sweep]:
     """The sweeps whose days are over, those that ended first before the others."""
     with catalog.read() as session:
         in_use = set(session.scalars(select(ModelVersionRow.sweep).where(ModelVersionRow.stage != "archived")))
         ended = select(SweepRow).where(SweepRow.status.not_in(OPEN), SweepRow.finished_at.is_not(None))
         rows = [(row.id, project_of(row), row.finished_at) for row in session.scalars(ended.order_by(SweepRow.finished_at))]
     for sweep, name, finished in rows:
-        days = policy.of(name).dagster.days if project in (None, name) else None
+        days = policy.of(name).dagster.days if wanted is None or name in wanted else None
         if days is not None and sweep not in in_use and finished and now - finished > max(_SHORTEST, timedelta(days=days)):
             yield _Sweep(sweep, name)
 

@@ -64,7 +64,7 @@ _Item = TypeVar("_Item")
 def start_trials(context: dg.SensorEvaluationContext, backend: Backend) -> dg.SensorResult | dg.SkipReason:
     if _projects_share(backend):  # each says what it asks for before one of them takes the rest
         _of_each(context, backend, partial(_start, most=1))
-    requests = _of_each(context, backend, _requests)
+    requests = _of_each(context, backend, partial(_requests, backend))
     if not requests:
         return dg.SkipReason("no trial waits for a run")
     # The trials that a spec allows have got their partitions when the sweep was opened, those that it was extended by have not.
@@ -165,8 +165,8 @@ def _projects_share(backend: Backend) -> bool:
         return session.scalar(select(ProjectRow.name).limit(1)) is not None
 
 
-def _requests(scheduler: Scheduler) -> list[dg.RunRequest]:
-    return [_run_request(assignment, scheduler.spec) for assignment in hand_out(scheduler)]
+def _requests(backend: Backend, scheduler: Scheduler) -> list[dg.RunRequest]:
+    return [_run_request(backend, assignment, scheduler.spec) for assignment in hand_out(scheduler)]
 
 
 def _unclaimed(instance: dg.DagsterInstance, scheduler: Scheduler) -> list[Assignment]:
@@ -235,10 +235,11 @@ def _launched(backend: Backend, status: str, *drivers: str) -> list[SweepRow]:
         return list(session.scalars(query.order_by(SweepRow.created_at)))
 
 
-def _run_request(assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
+def _run_request(backend: Backend, assignment: Assignment, spec: SweepSpec) -> dg.RunRequest:
     tags = {SWEEP_LABEL: assignment.sweep, TRIAL_LABEL: assignment.key, ATTEMPT_LABEL: str(assignment.attempt)}
     if cluster := load_cluster():
-        tags["dagster-k8s/config"] = json.dumps(worker_config(spec, cluster, labels_of(assignment), assignment.granted))
+        of_project = cluster.of_project(spec.project, lambda: backend.catalog)
+        tags["dagster-k8s/config"] = json.dumps(worker_config(spec, of_project, labels_of(assignment), assignment.granted))
     return dg.RunRequest(run_key=assignment.run_key, partition_key=assignment.key, tags=tags)
 
 

@@ -7,21 +7,22 @@ checkpoints go (:mod:`resources.retention.ended_trials`), then what stays is mar
 
 import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
 
-from halving import InvalidInput, Store, StoreError
+from halving import InvalidInput, NotFound, Store, StoreError
 from halving.maintenance.blob_collection import Marks, Owner, clock_of, delete_unmarked, find_unmarked
 from halving.maintenance.named_blobs import Record, named_by_runs
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from halving.maintenance.retention import PointDays, drop_points
 from halving.metrics.manifest import projects_of
+from halving.query.runs import find_run, list_names
 from halving.store.cold import check_is_of
-from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog import Catalog, ProjectRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.retention.cold import KIND as MOVED
 from resources.retention.cold import move_to_cold
@@ -33,16 +34,22 @@ from resources.retention.policy import Policy, ProjectPolicy
 from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
 from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
 from resources.retention.trash import empty_trash
+from resources.tenancy.projects import renamed_projects
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it, and why."""
+    """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it, and why.
+
+    Attributes:
+        unknown: projects that the policy names and that neither the store nor the catalog has (yet): perhaps they are misspelt.
+    """
 
     gone: list[Gone]
     policy: PolicyFile
     protected: Mapping[Run, Reason]
     dry_run: bool
+    unknown: Sequence[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -75,15 +82,15 @@ def carry_out(
     """Delete what the policy does not keep, and move to the cold tier what it wants there.
 
     Args:
-        project: only what is this project's (default: all, and what is nobody's).
+        project: only what is this project's, by any name that it has or had (default: all, and what is nobody's).
         dry_run: only say what would go; nothing is written.
         now: the moment to count from (default: the earliest that the clocks say, of this machine, of the catalog and of the store, so
             that a clock that is fast deletes nothing too early).
 
     Raises:
         InvalidInput: the store has reports of another catalog's sweeps, so what these reach is unknown; or it is an object store, for which
-            nobody has written a policy.
-        NotFound: a report's content is gone from the store.
+            nobody has written a policy; or the policy has two names of one project.
+        NotFound: a report's content is gone from the store; or there is no such project.
         StoreError: the store refused, or one of its colder places is not there or another store's.
     """
     if file.shipped and store.folder is None and not dry_run:
@@ -91,12 +98,25 @@ def carry_out(
             f"retention of {store.root} is not accepted: the store has no {NAME}, and the shipped default is for a laptop's disk; write "
             f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; dry_run: true of the job)"
         )
-    moment, kept, totals = now or _moment(store, catalog, dry_run=dry_run), protected(store, catalog), _Totals()
-    retention = _Retention(store, catalog, file.policy, kept, moment, dry_run)
+    policy = file.policy.with_names(renamed_projects(catalog))
+    unknown = [name for name in file.policy.projects if not _is_known(store, catalog, _names_of(catalog, name))]
+    moment, kept = now or _moment(store, catalog, dry_run=dry_run), protected(store, catalog)
+    gone: list[Gone] = []
+    for name in _known_names(store, catalog, project) if project else [None]:
+        gone += _carry_out(store, catalog, policy, kept, name, moment, dry_run=dry_run)
+    return Outcome(sorted(gone), file, kept.runs, dry_run, unknown)
+
+
+def _carry_out(
+    store: Store, catalog: Catalog, policy: Policy, kept: Protected, project: str | None, moment: datetime, *, dry_run: bool
+) -> list[Gone]:
+    """What goes of the runs with one name of a project, or with any."""
+    totals = _Totals()
+    retention = _Retention(store, catalog, policy, kept, moment, dry_run)
     how: Any = {"project": project, "dry_run": dry_run, "now": moment}
-    removed = empty_trash(store, catalog, file.policy, **how)  # first: what these runs named goes with the rest
+    removed = empty_trash(store, catalog, policy, **how)  # first: what these runs named goes with the rest
     for each in [project] if project else projects_of(store):
-        for drop in drop_points(store, each, _point_days(file.policy.of(each)), protected=kept.runs, now=moment, dry_run=dry_run):
+        for drop in drop_points(store, each, _point_days(policy.of(each)), protected=kept.runs, now=moment, dry_run=dry_run):
             totals.add(drop.project, _POINTS[drop.what], drop.bytes)
     for owner, size in retention.collect(project):
         totals.add(*owner, size)
@@ -105,10 +125,10 @@ def carry_out(
         if not dry_run:
             delete_orphan_file(store, orphan, moment)
     for name in [project] if project else _projects(store):
-        for size in recover_old_journals(store, name, file.policy.of(name).journals.days, moment, dry_run=dry_run):
+        for size in recover_old_journals(store, name, policy.of(name).journals.days, moment, dry_run=dry_run):
             totals.add(name, "journals", size)
-    moved = move_to_cold(store, catalog, file.policy, **how)  # at last: what has gone need not move
-    return Outcome(sorted([*removed, *totals.gone(), *moved]), file, kept.runs, dry_run)
+    moved = move_to_cold(store, catalog, policy, **how)  # at last: what has gone need not move
+    return [*removed, *totals.gone(), *moved]
 
 
 def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: str) -> dict[str, Any]:
@@ -118,6 +138,7 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
     Raises:
         InvalidInput, NotFound, StoreError: as :func:`carry_out`.
     """
+    policy = policy.with_names(renamed_projects(catalog))
     kept, moment = protected(store, catalog), _moment(store, catalog, dry_run=True)
     retention = _Retention(store, catalog, policy, kept, moment, dry_run=True)
     runs = [*named_by_runs(store, project, remember=False)]
@@ -131,6 +152,45 @@ def explain(store: Store, catalog: Catalog, policy: Policy, project: str, run: s
         for record in records
     ]
     return {"run": run, "project": project, "reason": reason, "records": rows}
+
+
+def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
+    """``(project, run)`` of the run that a person means, also where its project was renamed: by any of its names.
+
+    Raises:
+        NotFound, InvalidInput: as of :func:`halving.query.runs.find_run`.
+    """
+    project, slash, run = name.rpartition("/")
+    for other in _names_of(catalog, project) if slash else []:
+        with contextlib.suppress(NotFound):
+            return find_run(store, f"{other}/{run}")
+    return find_run(store, name)
+
+
+def _names_of(catalog: Catalog, project: str) -> list[str]:
+    """The names that a project has and had."""
+    return next((names for names in renamed_projects(catalog) if project in names), [project])
+
+
+def _known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
+    """The names that a project has and had.
+
+    Raises:
+        NotFound: neither the store nor the catalog has such a project.
+    """
+    names = _names_of(catalog, project)
+    if not _is_known(store, catalog, names):
+        list_names(store, project)  # raises, and says which there are
+    return names
+
+
+def _is_known(store: Store, catalog: Catalog, names: Collection[str]) -> bool:
+    """Whether the store has runs, or the catalog a sweep or settings, of a project with one of these names."""
+    if set(names) & set(_projects(store)):
+        return True
+    queries = select(SweepRow.id).where(SweepRow.project.in_(names)), select(ProjectRow.name).where(ProjectRow.name.in_(names))
+    with catalog.read() as session:
+        return any(session.scalar(query.limit(1)) is not None for query in queries)
 
 
 def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:

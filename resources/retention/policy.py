@@ -3,7 +3,8 @@
 A policy says all: what it does not name is kept for ever. ``projects`` has what is otherwise in some projects, field by field.
 """
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -99,6 +100,26 @@ class Policy(ProjectPolicy):
     )
     cold: Cold = Field(default=Cold(), description="The cold tier.")
     projects: dict[Name, ProjectPolicy] = Field(default={}, description="What is otherwise in some projects, by their names.")
+
+    def with_names(self, renamed: Iterable[Sequence[str]]) -> Self:
+        """The same, where each name that a project has or had means that project.
+
+        Args:
+            renamed: all names of each project that was renamed.
+
+        Raises:
+            InvalidInput: it says something of one project by two of its names.
+        """
+        projects = dict(self.projects)
+        for names in renamed:
+            named = [name for name in names if name in self.projects]
+            if len(named) > 1:
+                raise InvalidInput(
+                    f"projects.{named[1]} of the retention policy is not accepted beside projects.{named[0]}: both are the project "
+                    f"{names[0]!r}; give one of them"
+                )
+            projects |= {name: self.projects[named[0]] for name in names if named}
+        return self.model_copy(update={"projects": projects})
 
     def of(self, project: str) -> ProjectPolicy:
         """What is kept in a project: the policy, with what ``projects`` says otherwise."""

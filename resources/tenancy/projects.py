@@ -158,6 +158,12 @@ def names_of(session: Session, name: str) -> list[str]:
     return [name] if row is None else [row.name, *row.former_names]
 
 
+def renamed_projects(catalog: Catalog) -> list[list[str]]:
+    """All names of each project that was ever renamed, the one that it has first."""
+    with catalog.read() as session:
+        return [[row.name, *row.former_names] for row in session.scalars(select(ProjectRow).order_by(ProjectRow.name)) if row.former_names]
+
+
 def _new(name: str) -> ProjectRow:
     return ProjectRow(name=name, owners=[], weight=1.0, former_names=[], created_at=utcnow())
 

@@ -5,6 +5,7 @@ Without the variable, trials run on the machine of their worker.
 """
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -13,11 +14,13 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from halving.errors import InvalidInput
+from resources.catalog import Catalog
 from resources.execution.kubernetes.trial_pod_settings import TrialPods
 from resources.sweep_spec.base import Name as ProjectName
 from resources.sweep_spec.base import Strict
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.requirements import Label, Name, Queue
+from resources.tenancy.projects import names_of
 
 VARIABLE = "HALVING_CLUSTER"
 
@@ -49,9 +52,17 @@ class ClusterConfig(Strict):
             raise ValueError(f"trial_pods.gangs.resources has {self.gpu_resource}, which is the gpu_resource: a sweep's spec asks for gpus")
         return self
 
-    def of_project(self, project: str) -> "ClusterConfig":
-        """The settings for trials of a project, with its queue."""
-        return self.model_copy(update={"queue": self.queues.get(project, self.queue)})
+    def of_project(self, project: str, catalog: Callable[[], Catalog]) -> "ClusterConfig":
+        """The settings for trials of a project, with its queue; by any name that it has or had, and first by the one that it has.
+
+        Args:
+            catalog: opens the catalog, which is only asked where projects have queues.
+        """
+        if not self.queues:
+            return self
+        with catalog().read() as session:
+            names = names_of(session, project)
+        return self.model_copy(update={"queue": next((self.queues[name] for name in names if name in self.queues), self.queue)})
 
 
 def load_cluster() -> ClusterConfig | None:

@@ -58,9 +58,9 @@ def worker_config(spec: SweepSpec, cluster: ClusterConfig, labels: dict[str, str
     The trial runs in it, so it gets what the trial needs. A trial with an image of its own runs elsewhere: then it needs very little.
 
     Args:
+        cluster: its settings for the spec's project.
         budget: epochs up to which its one attempt trains; None for a worker that runs attempts for every rung.
     """
-    cluster = cluster.of_project(spec.project)
     resources = spec.resources.largest if budget is None else spec.resources.at(budget)
     pod_spec: dict[str, Any] = {"tolerations": _LOST_NODE}
     container: dict[str, Any] = {"resources": {"requests": _WORKER_REQUESTS}}

@@ -38,7 +38,8 @@ class PodProcesses:
     """
 
     def __init__(self, cluster: ClusterConfig, scheduler: Scheduler, store: Store) -> None:
-        self._cluster, self._scheduler, self._store = cluster.of_project(scheduler.spec.project), scheduler, store
+        self._cluster = cluster.of_project(scheduler.spec.project, lambda: scheduler.catalog)
+        self._scheduler, self._store = scheduler, store
         self._owner = api.own_reference()
 
     def prepare(self, assignment: Assignment, context: TrialContext) -> TrialProcess:

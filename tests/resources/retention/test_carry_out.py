@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from halving import InvalidInput, Store
+from halving import InvalidInput, NotFound, Store
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.store import digest_of
 from resources.backend import Backend
@@ -20,13 +20,14 @@ from resources.catalog import ReportRow, RungResultRow, TrialRow, utcnow
 from resources.catalog.trial_key import trial_key
 from resources.retention import carry_out as carrying
 from resources.retention import ended_trials
-from resources.retention.carry_out import Outcome, carry_out, explain
+from resources.retention.carry_out import Outcome, carry_out, explain, find_run_of
 from resources.retention.gone import Gone
 from resources.retention.policy import parse_policy
 from resources.retention.policy_file import PolicyFile, load_policy
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
+from resources.tenancy.projects import rename_project, set_project
 from tests.backends import add_version, snapshot_row
 
 VALUES = (0.5, 0.9, 0.7, 0.8, 0.6)  # of trials 0 to 4: the best are 1, 3, 2
@@ -149,6 +150,44 @@ def test_a_project_has_its_own_days_and_another_is_left_alone(backend: Backend, 
     assert carried_out(backend, 100, policy, project="other").gone == []
     assert left(backend.store, sweep) == {key: [1, 2, 3] for key in range(5)}
     assert left(backend.store, other) == {key: [] for key in range(5)}
+
+
+@pytest.mark.parametrize("named", ["old", "new"])
+def test_of_a_renamed_project_each_name_means_it_in_the_policy_and_where_it_is_asked_for(
+    backend: Backend, small_spec: Spec, named: str
+) -> None:
+    before, other = (
+        add_sweep(backend, small_spec(name=name, strategy={"random": {"budget": 9}}, max_trials=5)) for name in ("old", "other")
+    )
+    policy = {"checkpoints": {"top_k": 1, "days": 99}, "projects": {named: {"checkpoints": {"days": 10}}}}
+    rename_project(backend.catalog, "old", "new")
+    since = add_sweep(backend, small_spec(name="new", strategy={"random": {"budget": 9}}, max_trials=5))
+    assert [carried_out(backend, 15, policy, project=name, dry_run=True).gone for name in ("old", "other")] == [
+        carried_out(backend, 15, policy, project="new", dry_run=True).gone,
+        [],
+    ]
+    done = carried_out(backend, 15, policy, project=named)
+    assert [(gone.project, gone.count) for gone in done.gone] == [("new", 14), ("old", 14)]
+    assert [left(backend.store, sweep) for sweep in (before, since)] == [{0: [], 1: [3], 2: [], 3: [], 4: []}] * 2
+    assert left(backend.store, other) == {key: [1, 2, 3] for key in range(5)}
+    run = trial_key(before, 1)
+    assert {find_run_of(backend.store, backend.catalog, name) for name in (f"old/{run}", f"new/{run}", run)} == {("old", run)}
+    for name in (f"other/{run}", f"none/{run}"):
+        with pytest.raises(NotFound, match=r"no run|no project"):
+            find_run_of(backend.store, backend.catalog, name)
+
+
+def test_a_name_that_is_unknown_or_given_twice_is_said(backend: Backend, spec: SweepSpec) -> None:
+    add_sweep(backend, spec)
+    set_project(backend.catalog, "set", weight=2)
+    with pytest.raises(NotFound, match=r"no project 'smal' in .*; did you mean 'small'|no project 'smal' in"):
+        carried_out(backend, 15, project="smal")
+    own = {"checkpoints": {"days": 3}}
+    assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == ["smal"]
+    rename_project(backend.catalog, "small", "new")
+    assert carried_out(backend, 1, {"projects": {"small": own}}).unknown == []
+    with pytest.raises(InvalidInput, match=r"projects.small of the retention policy is not accepted beside projects.new: both are the"):
+        carried_out(backend, 1, {"projects": {"small": own, "new": own}})
 
 
 def test_what_an_unfinished_sweep_a_version_a_report_a_warm_start_or_a_restore_needs_stays(

@@ -10,6 +10,7 @@ from halving.errors import InvalidInput
 from resources.execution.kubernetes.cluster_config import ClusterConfig, load_cluster
 from resources.execution.kubernetes.pod_manifests import check_resources, label_value, trial_manifest, worker_config
 from resources.execution.kubernetes.trial_pod_settings import TrialPods
+from resources.tenancy.projects import rename_project, set_project
 from tests.resources.execution.kubernetes.pod_json import as_known
 
 CLUSTER = ClusterConfig.model_validate(
@@ -240,11 +241,18 @@ def test_settings_that_are_not_there_are_refused(monkeypatch):
         load_cluster()
 
 
-def test_a_projects_trials_wait_in_its_own_queue_unless_the_spec_names_one(small_spec):
+def test_a_projects_trials_wait_in_its_own_queue_unless_the_spec_names_one(small_spec, catalog):
     cluster = CLUSTER.model_copy(update={"queue": "others", "queues": {"vision": "team-a"}})
 
-    def queue(**given):
-        return worker_config(small_spec(**given), cluster, {})["pod_template_spec_metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    def queue(cluster=cluster, **given):
+        spec = small_spec(**given)
+        labels = worker_config(spec, cluster.of_project(spec.project, lambda: catalog), {})["pod_template_spec_metadata"]["labels"]
+        return labels["kueue.x-k8s.io/queue-name"]
 
     assert (queue(project="vision"), queue(project="nlp")) == ("team-a", "others")
     assert queue(project="vision", resources={"queue": "mine"}) == "mine"
+    set_project(catalog, "vision", weight=2)
+    rename_project(catalog, "vision", "sight")
+    assert (queue(project="vision"), queue(project="sight"), queue(project="nlp")) == ("team-a", "team-a", "others")
+    both = cluster.model_copy(update={"queues": {"vision": "team-a", "sight": "team-b"}})
+    assert (queue(both, project="vision"), queue(both, project="sight")) == ("team-b", "team-b")
