@@ -37,8 +37,8 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
     JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects", "bytes", "moved_bytes", "gone": [{"project", "kind", "count",
-    "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted; with ``--explain`` ``{"run", "project", "reason", "records":
-    [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
+    "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted; with ``--explain`` ``{"run", "project", "reason",
+    "records": [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
     """
     from resources.catalog import masked
     from resources.retention.by_itself import last_time, line_of, note, why_not_due

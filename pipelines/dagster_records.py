@@ -1,13 +1,17 @@
-"""Dagster's own record of sweeps: its runs with their events and logs, and the sweeps' and trials' partitions. It grows with every attempt.
+"""Dagster's own record of sweeps and upkeep: its runs with their events and logs, and sweeps' and trials' partitions. It grows with each.
 
 What matters later is elsewhere: the catalog has the sweep, its trials, reports and versions, the report tells the lineage. So when a sweep
 has ended for the policy's days, its runs and partitions are removed through Dagster's instance, but never those of a sweep whose winner is
 champion or staging: people look there first. A sweep's partition goes last: while it is there, there is more to do.
+
+Runs of upkeep and of decisions, and launches that came to no sweep, go when they ended so long ago. Those of other jobs stay: they
+materialize assets.
 """
 
+import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -40,6 +44,26 @@ class _Sweep(NamedTuple):
     project: str
 
 
+UPKEEP = (
+    "compact_metrics",
+    "apply_retention",
+    "backup",
+    "set_project",
+    "pause_sweep",
+    "resume_sweep",
+    "stop_sweep",
+    "extend_sweep",
+    "promote_version",
+    "rollback_model",
+    "approve_version",
+    "reject_version",
+    "rerun",
+)
+"""Jobs whose runs tell of nothing that is not in the catalog or in the store."""
+
+_LAUNCHES = ("sweep", "launch_sweep")  # of a run that has come to a sweep the record goes with the sweep's
+
+
 def forget_sweeps_of_home(home: Path, catalog: Catalog, policy: Policy, *, project: str | None = None, dry_run: bool = False) -> list[Gone]:
     """The same of the instance in a folder (``DAGSTER_HOME``); nothing where there is none.
 
@@ -49,7 +73,9 @@ def forget_sweeps_of_home(home: Path, catalog: Catalog, policy: Policy, *, proje
     if not home.is_dir():
         return []
     with dg.DagsterInstance.from_config(str(home)) as instance:
-        return forget_sweeps(instance, catalog, policy, project=project, dry_run=dry_run)
+        gone = forget_sweeps(instance, catalog, policy, project=project, dry_run=dry_run)
+    days = policy.dagster.days
+    return gone if days is None or project else [*gone, *_forget_logs(home / "logs", time.time() - 86_400 * max(1.0, days), dry_run)]
 
 
 def forget_sweeps(
@@ -62,25 +88,26 @@ def forget_sweeps(
     now: datetime | None = None,
     most: int = MOST,
 ) -> list[Gone]:
-    """Remove Dagster's record of sweeps that ended longer ago than their project's policy says; a day ago at least.
+    """Remove Dagster's record of sweeps and upkeep that ended longer ago than the policy says; a day ago at least.
 
     It may be killed anywhere and repeated. A sweep of which a run of Dagster's still goes on is left alone.
 
     Args:
-        project: only its sweeps, by any name that it has or had (default: all).
+        project: only its sweeps, by any name that it has or had (default: all, and upkeep).
         dry_run: only count what would go, without a bound.
         now: the moment to count from (default: the earlier one that the clocks of this machine and of the catalog say).
         most: how many runs and partitions go at most.
 
     Returns:
-        Of each project how many ``Dagster runs`` and ``Dagster partitions`` went; bytes are not known.
+        Of each project how many ``Dagster runs`` and ``Dagster partitions`` went, and of none how many runs; bytes are not known.
     """
     renamed = renamed_projects(catalog)
     policy = policy.with_names(renamed)
     wanted = next((names for names in renamed if project in names), [project]) if project else None
     counts: dict[tuple[str, str], int] = defaultdict(int)
     left, partitions = most, _Partitions(instance)
-    for sweep in _expired(catalog, policy, wanted, now or datetime.fromtimestamp(min(time.time(), catalog.now()), UTC)):
+    moment = now or datetime.fromtimestamp(min(time.time(), catalog.now()), UTC)
+    for sweep in _expired(catalog, policy, wanted, moment):
         if sweep.id not in partitions.sweeps or _goes_on(instance, sweep.id):
             continue
         tagged = dg.RunsFilter(tags={SWEEP_LABEL: sweep.id})
@@ -102,7 +129,37 @@ def forget_sweeps(
         counts[sweep.project, "Dagster partitions"] += len(going)
         if left <= 0:
             break
+    if project is None and policy.dagster.days is not None:
+        before = moment - max(_SHORTEST, timedelta(days=policy.dagster.days))
+        # All are listed first: a listing goes on behind a run that must be there.
+        going_runs = [*itertools.islice(_without_sweep(instance, catalog, before), None if dry_run else max(0, left))]
+        for run_id in [] if dry_run else going_runs:
+            _delete_run(instance, run_id)
+        counts["", "Dagster runs"] += len(going_runs)
     return [Gone(name, kind, count, 0) for (name, kind), count in sorted(counts.items()) if count]
+
+
+def _without_sweep(instance: dg.DagsterInstance, catalog: Catalog, before: datetime) -> Iterator[str]:
+    """The runs of upkeep, and of launches that came to no sweep, that ended before a moment."""
+    for job in (*UPKEEP, *_LAUNCHES):
+        filters, cursor = dg.RunsFilter(job_name=job, statuses=[*_ENDED], updated_before=before), None
+        while runs := instance.get_runs(filters, cursor=cursor, limit=_AT_ONCE):
+            cursor = runs[-1].run_id
+            known = _known_sweeps(catalog, {run.tags.get(SWEEP_LABEL, "") for run in runs}) if job in _LAUNCHES else set()
+            yield from (run.run_id for run in runs if run.tags.get(SWEEP_LABEL) not in known)
+
+
+def _known_sweeps(catalog: Catalog, names: Collection[str]) -> set[str]:
+    with catalog.read() as session:
+        return set(session.scalars(select(SweepRow.id).where(SweepRow.id.in_(names))))
+
+
+def _forget_logs(folder: Path, before: float, dry_run: bool) -> list[Gone]:
+    """The specs and logs that `halving sweep` has written for the jobs that it started."""
+    old = {path: path.stat() for path in folder.glob("*") if path.is_file() and path.stat().st_mtime < before}
+    for path in [] if dry_run else old:
+        path.unlink(missing_ok=True)
+    return [Gone("", "Dagster logs", len(old), sum(stat.st_size for stat in old.values()))] if old else []
 
 
 def _goes_on(instance: dg.DagsterInstance, sweep: str) -> bool:

@@ -86,7 +86,7 @@ class ProjectPolicy(Strict):
     journals: Kept = Field(default=Kept(), description="Journals of killed processes on this machine; they go into the store, not away.")
     trash: Kept = Field(default=Kept(), description="Deleted runs, which can be restored until then.")
     cold: ColdDays = Field(default=ColdDays(), description="The cold tier.")
-    dagster: Kept = Field(default=Kept(), description="Dagster's events, runs and partitions, after the sweep's end.")
+    dagster: Kept = Field(default=Kept(), description="Dagster's events, runs and partitions, after the sweep's end; and runs of upkeep.")
 
 
 class Policy(ProjectPolicy):

@@ -1,20 +1,26 @@
 """Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in SQLite."""
 
+import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
+from dagster._core.definitions.run_request import InstigatorType
 
-from pipelines.dagster_records import forget_sweeps
+from pipelines import dagster_records
+from pipelines.dagster_records import UPKEEP, forget_sweeps, forget_sweeps_of_home
+from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow, utcnow
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
 from resources.retention.gone import Gone
 from resources.retention.policy import parse_policy
-from tests.backends import add_version, snapshot_row
+from tests.backends import CHECKOUT, add_version, snapshot_row
 
 POLICY = parse_policy({"dagster": {"days": 90}, "projects": {"kept": {"dagster": {"days": None}}}}, "test")
 LATER = datetime.now(UTC) + timedelta(days=100)
@@ -117,6 +123,60 @@ def test_a_sweep_of_which_a_run_goes_on_is_left_alone(backend: Backend, instance
     assert instance.get_runs_count() == 1
 
 
+def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_and_no_others(
+    backend: Backend, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dagster_records, "_AT_ONCE", 2)
+    add_sweep(backend, instance, "open-1", "searching")
+    ended, launched = dg.DagsterRunStatus.SUCCESS, {SWEEP_LABEL: "open-1"}
+    for job in (*UPKEEP, *UPKEEP, *UPKEEP):
+        instance.create_run_for_job(renamed(job), status=ended)
+    goes = [("launch_sweep", dg.DagsterRunStatus.FAILURE, {}), ("launch_sweep", dg.DagsterRunStatus.CANCELED, {SWEEP_LABEL: "never-1"})]
+    stays = [("launch_sweep", ended, launched), ("compact_metrics", dg.DagsterRunStatus.STARTED, {}), ("materialize_clicks", ended, {})]
+    gone = [instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in goes]
+    kept = {instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in stays}
+    count = 3 * len(UPKEEP) + len(gone)
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER - timedelta(days=20)) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, project="p") == []
+    assert forget_sweeps(instance, backend.catalog, parse_policy({}, "test"), now=LATER) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, dry_run=True) == [Gone("", "Dagster runs", count, 0)]
+    assert instance.get_runs_count() == count + len(kept)
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, most=3) == [Gone("", "Dagster runs", 3, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == [Gone("", "Dagster runs", count - 3, 0)]
+    assert {run.run_id for run in instance.get_runs()} == kept
+
+
+def test_the_jobs_of_upkeep_are_all_there_and_none_of_them_materializes_an_asset() -> None:
+    jobs = {job.name: job for job in defs.resolve_all_job_defs()}
+    assert set(UPKEEP) <= jobs.keys()
+    assert not any(jobs[name].asset_layer.executable_asset_keys for name in UPKEEP)
+    left = {name for name in jobs if not name.startswith(("__", "materialize_"))} - set(UPKEEP)
+    assert left == {"sweep", "launch_sweep", "run_trial", "conclude_sweep"}  # a new one is of a sweep, or of upkeep
+
+
+def test_logs_of_old_sweeps_go_with_their_records(backend: Backend, tmp_path: Path) -> None:
+    logs = tmp_path / "dagster" / "logs"
+    logs.mkdir(parents=True)
+    for name, days in (("old.log", 100), ("old.yaml", 100), ("new.log", 80)):
+        (logs / name).write_text("said")
+        os.utime(logs / name, (time.time() - days * 86_400,) * 2)
+    gone = [Gone("", "Dagster logs", 2, 8)]
+    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY, dry_run=True) == gone
+    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY, project="p") == []
+    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY) == gone
+    assert os.listdir(logs) == ["new.log"]
+
+
+@pytest.mark.parametrize("file", ["dagster.yaml", "deploy/kubernetes/base/dagster.yaml"])
+def test_ticks_of_every_status_are_purged_after_some_days(tmp_path: Path, file: str) -> None:
+    """Of Dagster's defaults all but a sensor's skipped ticks stay for ever. What else the cluster's file says needs a cluster."""
+    read: dict[str, Any] = yaml.safe_load((CHECKOUT / file).read_text())
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump({"retention": read["retention"]} if "deploy" in file else read))
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        for kind in (InstigatorType.SENSOR, InstigatorType.SCHEDULE):
+            assert all(0 < days <= 90 for days in instance.get_tick_retention_settings(kind).values())
+
+
 def test_a_clock_of_this_machine_that_runs_ahead_forgets_nothing(
     backend: Backend, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,3 +192,7 @@ def test_a_clock_of_this_machine_that_runs_ahead_forgets_nothing(
 @dg.job
 def _empty() -> None:
     pass
+
+
+def renamed(name: str) -> dg.JobDefinition:
+    return dg.GraphDefinition(name, node_defs=[]).to_job()

@@ -41,10 +41,8 @@ class RerunPods:
         self._cluster, self._catalog_url = cluster, catalog_url
 
     def train(self, store: Store, rerun: PodRerun, ready: Callable[[Ready, str | None], None], tell: Callable[[str], None]) -> None:
-        resources, cluster = (
-            _accepted(rerun.resources, rerun.rerun_of),
-            self._cluster.of_project(rerun.project, lambda: open_catalog(store, self._catalog_url)),
-        )
+        resources = _accepted(rerun.resources, rerun.rerun_of)
+        cluster = self._cluster.of_project(rerun.project, lambda: open_catalog(store, self._catalog_url))
         check_resources(resources, cluster)
         is_gang, queue = resources.nodes > 1, queue_of(resources, cluster)
         line = open_catalog(store, self._catalog_url) if is_gang and queue is None else None  # where gangs wait for their turn

@@ -156,12 +156,11 @@ def test_a_project_has_its_own_days_and_another_is_left_alone(backend: Backend, 
 def test_of_a_renamed_project_each_name_means_it_in_the_policy_and_where_it_is_asked_for(
     backend: Backend, small_spec: Spec, named: str
 ) -> None:
-    before, other = (
-        add_sweep(backend, small_spec(name=name, strategy={"random": {"budget": 9}}, max_trials=5)) for name in ("old", "other")
-    )
+    how: dict[str, Any] = {"strategy": {"random": {"budget": 9}}, "max_trials": 5}
+    before, other = (add_sweep(backend, small_spec(name=name, **how)) for name in ("old", "other"))
     policy = {"checkpoints": {"top_k": 1, "days": 99}, "projects": {named: {"checkpoints": {"days": 10}}}}
     rename_project(backend.catalog, "old", "new")
-    since = add_sweep(backend, small_spec(name="new", strategy={"random": {"budget": 9}}, max_trials=5))
+    since = add_sweep(backend, small_spec(name="new", **how))
     assert [carried_out(backend, 15, policy, project=name, dry_run=True).gone for name in ("old", "other")] == [
         carried_out(backend, 15, policy, project="new", dry_run=True).gone,
         [],
@@ -180,7 +179,7 @@ def test_of_a_renamed_project_each_name_means_it_in_the_policy_and_where_it_is_a
 def test_a_name_that_is_unknown_or_given_twice_is_said(backend: Backend, spec: SweepSpec) -> None:
     add_sweep(backend, spec)
     set_project(backend.catalog, "set", weight=2)
-    with pytest.raises(NotFound, match=r"no project 'smal' in .*; did you mean 'small'|no project 'smal' in"):
+    with pytest.raises(NotFound, match=r"no project 'smal' in "):
         carried_out(backend, 15, project="smal")
     own = {"checkpoints": {"days": 3}}
     assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == ["smal"]
