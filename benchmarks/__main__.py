@@ -35,6 +35,7 @@ PARTS = (
     "rollback",
     "objects",
     "compaction",
+    "index",
     "cold",
     "snapshots",
     "loading",
@@ -125,6 +126,7 @@ def _kept(results: Path) -> list[Part]:
 
 _MODULES = {
     "runs": "run_index",
+    "index": "index_on_s3",
     "peers": "peers.compare",
     "pages": "peers.pages",
     "mlflow": "mlflow_server",

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import threading
 import time
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,7 @@ class ObjectServer:
 
     def __init__(self) -> None:
         self.objects: dict[str, _Object] = {}
+        self._paths: list[str] = []  # sorted: a listing of a few of very many must not look at all of them
         self.counts: Counter[str] = Counter()
         self.wait = 0.0
         self._loop = asyncio.new_event_loop()
@@ -65,7 +67,14 @@ class ObjectServer:
 
     def put(self, path: str, content: bytes) -> None:
         """Have an object without a request."""
+        if path not in self.objects:
+            insort(self._paths, path)
         self.objects[path] = _Object(content, time.time(), hashlib.md5(content, usedforsecurity=False).hexdigest())
+
+    def delete(self, path: str) -> None:
+        """Have an object no more, if there is one."""
+        if self.objects.pop(path, None):
+            del self._paths[bisect_left(self._paths, path)]
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -104,13 +113,13 @@ class ObjectServer:
         if method == "POST" and "delete" in query:
             for key in ElementTree.fromstring(body).iter():
                 if key.tag.rpartition("}")[2] == "Key":
-                    self.objects.pop(f"{path.partition('/')[0]}/{key.text}", None)
+                    self.delete(f"{path.partition('/')[0]}/{key.text}")
             return 200, {"Content-Type": "application/xml"}, b"<DeleteResult></DeleteResult>"
         if method == "PUT" and not query.keys() & {"uploadId", "partNumber"}:
             self.put(path, body)
             return 200, {"ETag": f'"{self.objects[path].etag}"'}, b""
         if method == "DELETE":
-            self.objects.pop(path, None)
+            self.delete(path)
             return 204, {}, b""
         if method in ("GET", "HEAD"):
             return self._get(path, headers, method)
@@ -133,18 +142,19 @@ class ObjectServer:
     def _list(self, bucket: str, query: dict[str, list[str]]) -> bytes:
         prefix, delimiter = f"{bucket}/{query.get('prefix', [''])[0]}", query.get("delimiter", [""])[0]
         after = query.get("continuation-token", [""])[0]
-        contents, folders, last = [], list[str](), ""
-        for path in sorted(path for path in self.objects if path.startswith(prefix) and path > after):
+        contents, folders, last = list[str](), list[str](), ""
+        place = max(bisect_left(self._paths, prefix), bisect_right(self._paths, after))
+        while place < len(self._paths) and (path := self._paths[place]).startswith(prefix):
             if len(contents) + len(folders) >= _MOST_KEYS:
                 break
-            rest = path[len(prefix) :]
-            last = path
-            if delimiter and delimiter in rest:
-                folder = prefix + rest[: rest.index(delimiter) + 1]
-                if not folders or folders[-1] != folder:
-                    folders.append(folder)
-                continue
-            contents.append(path)
+            folder, is_folder, _ = path[len(prefix) :].partition(delimiter) if delimiter else (path, "", "")
+            if is_folder:
+                folders.append(f"{prefix}{folder}{delimiter}")
+                place = bisect_left(self._paths, f"{prefix}{folder}{chr(ord(delimiter) + 1)}")  # what is in it is not listed
+            else:
+                contents.append(path)
+                place += 1
+            last = self._paths[place - 1]
         else:
             last = ""
         cut = len(bucket) + 1

@@ -1,14 +1,16 @@
-"""The benchmark's own object store is one to its clients, and a compaction asks little of it."""
+"""The benchmark's own object store is one to its clients, and a compaction and the index of runs ask little of it."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import compaction
+from benchmarks import compaction, index_on_s3
 from benchmarks.object_server import ObjectServer, object_server
+from benchmarks.stores import PROJECT
 from halving import NotFound, Store
 from halving.maintenance import compaction as maintained
+from resources.analysis.run_index.entry import read_entry
 from resources.catalog import Catalog
 from resources.upkeep.bulk_delete import delete_at_once
 from resources.upkeep.compaction import compact_waiting
@@ -56,3 +58,20 @@ def test_an_attempt_of_64_segments_is_compacted_with_two_reads_a_segment_and_ten
     assert server.counts.total() <= 7
     assert not [path for path in server.objects if path.endswith(".parquet") and "/live/" in path]
     catalog.close()
+
+
+@pytest.mark.parametrize(("compacted", "files"), [(False, 3), (True, 4)])
+def test_the_index_reads_an_ended_run_with_two_listings_and_each_file_once(
+    server: ObjectServer, tmp_path: Path, compacted: bool, files: int
+) -> None:
+    """Of a compacted run these are the record, the end, the manifest and the rollup; a file is asked for its size first."""
+    store = Store(index_on_s3.fill(server, str(tmp_path), 4, compacted=compacted))
+    for place in range(4):
+        server.counts.clear()
+        entry = read_entry(store, PROJECT, f"run-{place:06d}")
+        assert entry is not None
+        assert len([name for kind, name in entry.values if kind == "metrics"]) == index_on_s3.METRICS
+        assert server.counts == {"LIST": 2, "HEAD": files, "GET": files}
+        server.counts.clear()
+        assert read_entry(store, PROJECT, f"run-{place:06d}", entry.row) is None
+        assert server.counts == {"LIST": 2}

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from halving.errors import InvalidInput, NotFound
-from halving.metrics.manifest import run_folder
-from halving.metrics.segments import live_folder, parse_segment_name
+from halving.errors import InvalidInput
+from halving.metrics.segments import parse_segment_name
 from halving.query.curve_stats import read_extremes
 from halving.query.curve_table import as_text
 from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
+from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 OPEN_SECONDS = 4.0
@@ -65,25 +65,20 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
         NotFound: it has no record: it was killed while it started, or its folder is being deleted.
         StoreError: a file cannot be read, or is damaged.
     """
-    signature, segments = _listed(store, project, run)
+    listed = ListedRun(store, project, run)
+    signature, segments = _signature(listed), sum(parse_segment_name(name) is not None for name in listed.live)
     unchanged = known is not None and known["signature"] == signature
     if unchanged and known and known["status"] not in (RUNNING, UNFINISHED):
         return None
-    info = read_run(store, project, run)
+    info = read_run(listed, project, run)
     if unchanged and known and known["status"] == info.status:
         return None
-    return Entry({**_row(info), "signature": signature, "segments": segments}, _values(store, info))
+    return Entry({**_row(info), "signature": signature, "segments": segments}, _values(listed, info))
 
 
-def _listed(store: Store, project: str, run: str) -> tuple[str, int]:
-    """What the run's listings are now, and how many segments there are; it is taken before anything is read, so that what changes
-    meanwhile is seen next time."""
-    records = store.names(f"runs/project={project}/{run}")
-    if "record.json" not in records:
-        raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
-    live = store.names(live_folder(project, run))
-    listed = [records, store.names(run_folder(project, run)), live]
-    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:32], sum(parse_segment_name(name) is not None for name in live)
+def _signature(run: ListedRun) -> str:
+    """What the run's listings are; they were taken before anything is read, so that what changes meanwhile is seen next time."""
+    return hashlib.sha256(json.dumps([run.records, run.metrics, run.live]).encode()).hexdigest()[:32]
 
 
 def _row(info: RunInfo) -> dict[str, Any]:

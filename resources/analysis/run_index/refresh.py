@@ -29,7 +29,7 @@ from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.sweep_spec import stored_spec
 
 _AT_ONCE = 64  # runs that are read before the clock is asked and what was found is written
-_AT_ONCE_IN_PROCESSES = 2_048
+_AT_ONCE_IN_PROCESSES = 4_096
 _MOST_VALUES = 20_000  # of one transaction, so that it does not hold SQLite's one writer for long
 _FIRST_RETRY, _LAST_RETRY = 5.0, 3_600.0  # seconds until a run that could not be read is tried again
 _MOST_DIRECTIONS = 1_000  # sweeps

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _FOOTER = 1 << 14  # bytes that hold most footers
+_SMALL = 1 << 18  # bytes that an object store gives in less time than it takes to answer another request
 _KEPT = 4  # decoded row groups of a file that other keys may be in
 _KEPT_ROWS = 1 << 16  # such a row group has no more
 _KEPT_CLOSED_ROWS = 20_000  # nor one that is kept when its file is closed
@@ -173,9 +174,9 @@ class _File:
 
         self._missing_when_gone = partial(missing_when_gone, store, path)
         self._open_file: pq.ParquetFile | None = None
-        self._open: Callable[[], pa.NativeFile] = partial(
-            pa.memory_map if store.folder is not None else store.filesystem.open_input_file, path
-        )
+        self._open: Callable[[], pa.NativeFile] = partial(pa.memory_map, path)
+        if store.folder is None:
+            self._open = partial(_fetched, store, path)
         self._bounds: dict[str, list[tuple[Any, Any] | None]] = {}
         self._tables: OrderedDict[int, pa.Table] = OrderedDict()
         self._size = 0
@@ -254,6 +255,18 @@ class _File:
         for name in fields:
             units[name] = known[name] if name in known else numbers_of(table[name])[rows]
         return units
+
+
+def _fetched(store: Store, path: str) -> "pa.NativeFile":
+    """A file on an object store, in memory if it is small: else its footer and each few columns are requests of their own."""
+    import pyarrow as pa
+
+    file = store.filesystem.open_input_file(path)
+    size = file.size()
+    if size > _SMALL:
+        return file
+    with file:
+        return pa.BufferReader(file.read_buffer(size))
 
 
 def _curve(table: "pa.Table", key: str, level: int | None = None) -> Any:

@@ -230,12 +230,12 @@ def read_json(store: Store, name: str) -> dict[str, Any]:
     return found
 
 
-def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS) -> list[_Result]:
     """``function`` of every item, in order, several at once."""
     items = list(items)
     if len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(_THREADS, len(items))) as pool:
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
         return list(pool.map(function, items))
 
 

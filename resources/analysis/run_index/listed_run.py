@@ -1,0 +1,48 @@
+"""A store for reading one run, which has listed the run's folders once: on an object store each listing is a request, and costs as ten."""
+
+from collections.abc import Iterable
+
+from halving.errors import NotFound
+from halving.metrics.manifest import run_folder
+from halving.metrics.segments import live_folder
+from halving.store.store import Store
+
+
+class ListedRun(Store):
+    """A store that knows what was in a run's folders.
+
+    Each listing is given out once: who asks again has found that a file of it is gone by now, and gets the folder as it is then.
+
+    Attributes:
+        records, metrics, live: the names in the folders of the run's records, of its metric files and of its segments.
+
+    Raises:
+        NotFound: the run has no record.
+        StoreError: the store cannot be listed.
+    """
+
+    def __init__(self, store: Store, project: str, run: str) -> None:
+        store.path("")  # this opens it: one that is made for each run must not connect anew
+        self.__dict__ |= store.__dict__
+        records, metrics, live = f"runs/project={project}/{run}", run_folder(project, run), live_folder(project, run)
+        self.records = super().names(records)
+        if "record.json" not in self.records:
+            raise NotFound(f"no run {run!r} in project {project!r} of {store.root}")
+        # Segments come before the manifest, as halving.metrics.manifest.run_files lists them: in one listing of both by their names.
+        if self.folder is not None:
+            self.live = super().names(live)
+            self.metrics = super().names(metrics)
+        else:
+            below = [name.removeprefix(f"{metrics}/").split("/") for name, _, _ in self.files(metrics)]
+            self.live = _shown(name for folder, *names in below if folder == "live" for name in names)
+            self.metrics = _shown(name for name, *_ in below)
+        self._listings = {records: self.records, metrics: self.metrics, live: self.live}
+
+    def names(self, prefix: str) -> list[str]:
+        listed = self._listings.pop(prefix, None)
+        return listed if listed is not None else super().names(prefix)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    """As :meth:`Store.names` gives them."""
+    return sorted({name for name in names if not name.startswith(".")})
