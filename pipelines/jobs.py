@@ -14,6 +14,7 @@ from assets.reports import log_report
 from assets.sweeps import SWEEPS, materialized_sweep
 from assets.trials import TRIALS, log_new_rungs, log_trial
 from halving import Dataset
+from halving.errors import InvalidInput
 from halving.maintenance.daily import begin_daily, begun_line
 from halving.records.provenance import git_state
 from pipelines.config import launch_config, sweep_config
@@ -48,10 +49,10 @@ INTENT = "halving/intent"
 """The tag of a run that carries out an intent, with the intent's id."""
 
 ALLOW_DEPRECATED = "halving/allow_deprecated"
-"""The tag of a run, with the value ``true``, that may launch a sweep on a deprecated snapshot."""
+"""The tag of a run that says, with the value ``true``, that it may launch a sweep on a deprecated snapshot."""
 
 REFRESH = "halving/refresh"
-"""The tag of a run, with the value ``true``, that reads all of its dataset's source again."""
+"""The tag of a run that says, with the value ``true``, that it reads all of its dataset's source again."""
 
 COMMAND = "halving/command"
 """The tag of a run that ``halving sweep`` has started, with a value that no other one has."""
@@ -70,6 +71,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
     """Check that what the spec names exists, take a snapshot of its data, and check that. Gives the spec and the snapshot's digest."""
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
+        allow_deprecated, refresh = _is_chosen(context, ALLOW_DEPRECATED), _is_chosen(context, REFRESH)
         check_functions(spec, trains=_trains(context, backend))
         if spec.snapshot is None:
             views_of(spec.dataset)  # raises when there is no such view
@@ -77,8 +79,7 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
         load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
         forecast = check_gpu_hours(backend.catalog, spec, anew=_opens_anew(context, backend))
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        allowed, refresh = (context.run.tags.get(tag) == "true" for tag in (ALLOW_DEPRECATED, REFRESH))
-        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=allowed, refresh=refresh)
+        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=allow_deprecated, refresh=refresh)
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         manifest = dataset.manifest
         check_evaluation(spec, manifest)
@@ -222,6 +223,13 @@ conclude_sweep = dg.define_asset_job(
     executor_def=dg.in_process_executor,  # what a user wrote runs in processes of its own already
     description="Evaluate the winner of a sweep whose search is over, and promote it if it passes the gates.",
 )
+
+
+def _is_chosen(context: dg.OpExecutionContext, tag: str) -> bool:
+    value = context.run.tags.get(tag, "false")
+    if value not in ("true", "false"):
+        raise InvalidInput(f"the run's tag {tag} = {value!r} is not accepted: give true or false")
+    return value == "true"
 
 
 def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:

@@ -80,7 +80,7 @@ def usable(snapshot: Snapshot, field: str, *, allow_deprecated: bool = False) ->
     if snapshot.deprecated is not None and not allow_deprecated:
         raise InvalidInput(
             f"{field} = {snapshot.key!r} is not accepted: it is deprecated: {snapshot.deprecated}; "
-            "`halving sweep --allow-deprecated` launches on it all the same"
+            "`halving sweep --allow-deprecated`, or a run with the tag halving/allow_deprecated: true, is launched on it all the same"
         )
     return snapshot
 

@@ -13,6 +13,7 @@ from halving.errors import StoreUnavailable
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from resources.backend import Backend
 from resources.catalog import IntentRow
+from resources.datasets.known_snapshots import deprecate
 from resources.datasets.snapshots import Snapshot, take_snapshot
 from resources.execution.worker import TrialRunner, work
 from resources.scheduling import intents
@@ -217,6 +218,23 @@ def test_a_study_that_cannot_be_is_refused_with_every_problem(client: TestClient
     assert "max_trials = 0" in answer.json()["detail"]
     assert "trainable = 'train'" in answer.json()["detail"]
     assert client.post("/hpo/studies", json=small(resources={"cpus": 4000})).status_code == 422
+    assert count(either_backend) == 0
+
+
+def test_nothing_is_asked_for_on_a_deprecated_snapshot(
+    client: TestClient, either_backend: Backend, snapshot: Snapshot, small: Small
+) -> None:
+    """A study that names no snapshot is refused by its run, which takes one: see the tests of the jobs."""
+    deprecate(either_backend.catalog, snapshot.digest, "labels of May are wrong")
+    refused = f"'{snapshot.key}' is not accepted: it is deprecated: labels of May are wrong; `halving sweep --allow-deprecated`"
+    named = small(snapshot=snapshot.digest)
+    for field, answer in (
+        ("dataset", client.post("/training-runs", json=body(snapshot))),
+        ("snapshot", client.post("/hpo/studies", json=named)),
+        ("snapshot", client.post("/hpo/studies", params={"driver": "api"}, json=named)),
+    ):
+        assert answer.status_code == 422
+        assert f"{field} = {refused}" in answer.json()["detail"]
     assert count(either_backend) == 0
 
 
