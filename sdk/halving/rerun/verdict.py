@@ -137,6 +137,11 @@ def _weights_in(store: Store, saved: SavedCheckpoint) -> str | None:
         return None
 
 
+def _is_gone(store: Store, saved: SavedCheckpoint) -> bool:
+    """Whether a checkpoint whose weights only its content can tell is deleted."""
+    return saved.weights is None and saved.sharded and not store.has_blob(saved.digest)
+
+
 def _weights(store: Store, info: RunInfo, new: RunInfo) -> tuple[tuple[str | None, str | None], bool | None, list[str]]:
     """The digests at the newest epoch of which both have a checkpoint, whether they are equal, and what was not compared."""
     ours, theirs = _checkpoints(store, info), _checkpoints(store, new)
@@ -155,6 +160,9 @@ def _weights(store: Store, info: RunInfo, new: RunInfo) -> tuple[tuple[str | Non
         return (newest, None), False, []
     pair = _weights_in(store, ours[common]), _weights_in(store, theirs[common])
     if None in pair:
+        gone = [f"{one.project}/{one.run}" for one, saved in ((info, ours[common]), (new, theirs[common])) if _is_gone(store, saved)]
+        if gone:
+            return pair, None, [f"weights after epoch {common}: retention has deleted the checkpoint of {' and of '.join(gone)}"]
         return pair, None, ["weights: the checkpoint's record has no digest of them"]
     about = [] if common == max(ours) else [f"weights after epoch {common}: only until there both have checkpoints"]
     return pair, pair[0] == pair[1], about
