@@ -5,7 +5,9 @@ import re
 from playwright.sync_api import Page, expect
 
 from halving.trial.messages import ReachedRung
-from resources.scheduling.scheduler import Scheduler
+from resources.scheduling.assignment import Assignment
+from resources.scheduling.scheduler import HeldBack, Scheduler
+from resources.tenancy.projects import set_project
 from server.settings import Settings
 from tests.server.browser.conftest import Served, after, searching, serving
 
@@ -33,6 +35,23 @@ def test_a_ladder_and_the_best_so_far_rise_on_an_open_page_while_trials_report(p
     shown(1, "2 2 paused", "", "30")
     shown(2, "none yet", "", ".")
     expect(page.locator(".figures")).to_contain_text(f"Best score30trial {training.trial}, 3 epochs")
+    assert page.evaluate("window.sameDocument"), "the page was loaded again"
+
+
+def test_an_open_page_says_why_its_sweep_waits_and_no_longer_when_it_has_its_place(page: Page, served: Served) -> None:
+    catalog, sweep = served.backend.catalog, searching(served.backend, "queued")  # one of its trials is being trained
+    scheduler = Scheduler(catalog, sweep, places=lambda spec: 9)
+    notice = page.get_by_text(re.compile("^Waiting: "))
+    page.goto(f"{served.url}/sweeps/{sweep}")
+    page.evaluate("window.sameDocument = true")
+    expect(page.get_by_role("heading", name="Rung ladder")).to_be_visible()
+    expect(notice).to_have_count(0)
+    set_project(catalog, "queued", max_trials=1)
+    assert isinstance(scheduler.next_work("another worker"), HeldBack)
+    expect(notice).to_have_text("Waiting: project queued has 1 trials running, and max_trials = 1")
+    set_project(catalog, "queued", max_trials=2)
+    assert isinstance(scheduler.next_work("another worker"), Assignment)
+    expect(notice).to_have_count(0)
     assert page.evaluate("window.sameDocument"), "the page was loaded again"
 
 
