@@ -56,7 +56,7 @@ class Catalog:
         connections: to Postgres that are kept open.
 
     Raises:
-        InvalidInput: it is not a URL of SQLite or Postgres.
+        InvalidInput: it is not a URL of SQLite or Postgres, or the catalog there has the schema of a later version.
         StoreError: the folder of the SQLite file cannot be made.
     """
 
@@ -93,23 +93,40 @@ class Catalog:
             _use_sqlite_safely(self.engine)
         else:
             _connect_when_possible(self.engine, self._set_clock, patience)
-        self.upgrade()
+        try:
+            self.upgrade()
+        except InvalidInput:  # nobody will have this catalog to close it
+            self.engine.dispose()
+            raise
 
     def __repr__(self) -> str:
         return f"Catalog({masked(self.url)!r})"
 
     def upgrade(self) -> None:
-        """Bring the schema to the newest revision; processes that do so at the same time wait for each other."""
+        """Bring the schema to the newest revision; processes that do so at the same time wait for each other.
+
+        Raises:
+            InvalidInput: it is of a later version, which this one does not know.
+        """
         head = newest_revision()
         # The first connection to a new SQLite file switches it to WAL. SQLite does not let others wait for that, so the lock must.
         is_new = self._file is not None and not (self._file.exists() and self._file.stat().st_size)
-        if not is_new and self._revision() == head:
+        if not is_new and self._checked_revision(head) == head:
             return
         with self._migration_lock():
-            if self._revision() != head:
+            if self._checked_revision(head) != head:
                 from alembic import command  # every process opens a catalog, and hardly any finds an old one
 
                 command.upgrade(self.alembic(), "head")
+
+    def _checked_revision(self, head: str) -> str | None:
+        revision = self._revision()
+        if revision is not None and revision > head:
+            raise InvalidInput(
+                f"the catalog {masked(self.url)} is not accepted: it has the schema {revision}, and this version of Halving knows those "
+                f"up to {head}; install the version that the others use, or a newer one"
+            )
+        return revision
 
     def _revision(self) -> str | None:
         def read() -> str | None:

@@ -3,20 +3,26 @@
 import argparse
 import json
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from alembic import command
 from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus
 from dagster._daemon.types import DaemonHeartbeat
+from sqlalchemy import text
 
 from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING
 from pipelines.doctor import check_daemon, run_doctor
 from resources.backend import Backend
-from resources.catalog import SweepRow
+from resources.catalog import Catalog, SweepRow
+from resources.catalog.catalog import newest_revision
+from resources.tenancy.projects import list_projects, set_project
+from tests.pipelines.shell import Shell
 from tests.searches import search
 
 DAEMONS = ("SENSOR", "QUEUED_RUN_COORDINATOR")
@@ -78,3 +84,56 @@ def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_d
     assert run_doctor(arguments) == 1
     told = {found["check"]: found["level"] for found in json.loads(capsys.readouterr().out)["findings"]}
     assert (told["catalog"], told["index"], told["store"]) == (ERROR, SKIPPED, OK)
+
+
+class Looked(NamedTuple):
+    """What ``halving doctor --json`` says of the catalog."""
+
+    status: int
+    level: str
+    what: str
+    database: str
+
+
+def look(shell: Shell, *options: str) -> Looked:
+    status, out, _ = shell.run("doctor", "--json", *options)
+    told = {found["check"]: found for found in json.loads(out)["findings"]}
+    return Looked(status, told["catalog"]["level"], told["catalog"]["what"], told["database"]["level"])
+
+
+@pytest.mark.slow
+def test_an_older_schema_is_a_warning_and_repair_brings_it_up_to_date_with_what_is_in_it(tmp_path: Path, any_catalog: str) -> None:
+    shell, head = Shell(tmp_path), newest_revision()
+    shell.environment["HALVING_CATALOG"] = any_catalog
+    with closing(Catalog(any_catalog)) as catalog:
+        set_project(catalog, "vision", max_trials=3)
+        command.downgrade(catalog.alembic(), "0019")
+    for _ in range(2):  # looking upgrades nothing
+        looked = look(shell)
+        assert (looked.status, looked.level, looked.database) == (0, WARNING, SKIPPED)
+        assert f"has the schema 0019, and this version of Halving has {head}" in looked.what
+    repaired = look(shell, "--repair")
+    assert (repaired.status, repaired.level, repaired.database) == (0, OK, OK)
+    assert look(shell) == Looked(0, OK, repaired.what, OK)
+    assert f"has the schema of this version ({head})" in repaired.what
+    with closing(Catalog(any_catalog)) as catalog:
+        assert [(line.name, line.max_trials) for line in list_projects(catalog)] == [("vision", 3)]
+
+
+@pytest.mark.slow
+def test_a_schema_of_a_later_version_is_an_error_that_repair_leaves_alone_and_no_command_goes_on(tmp_path: Path, any_catalog: str) -> None:
+    shell, head = Shell(tmp_path), newest_revision()
+    shell.environment["HALVING_CATALOG"] = any_catalog
+    with closing(Catalog(any_catalog)) as catalog:
+        with catalog.write() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        for options in ([], ["--repair"]):
+            looked = look(shell, *options)
+            assert (looked.status, looked.level, looked.database) == (1, ERROR, SKIPPED)
+            assert f"has the schema 9999, and this version of Halving knows those up to {head}" in looked.what
+        status, out, err = shell.run("leaderboard")
+        assert (status, out) == (1, "")
+        assert f"it has the schema 9999, and this version of Halving knows those up to {head}; install the version" in err
+        assert "Traceback" not in err
+        with catalog.write() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": head})

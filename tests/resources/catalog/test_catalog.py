@@ -44,6 +44,17 @@ def test_every_earlier_revision_upgrades_to_what_the_code_expects(any_catalog: s
         assert set(Base.metadata.tables) <= set(inspect(again.engine).get_table_names())
 
 
+def test_a_catalog_of_a_later_version_is_refused_and_not_touched(any_catalog: str, catalog: Catalog) -> None:
+    with catalog.write() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    knows = f"it has the schema 9999, and this version of Halving knows those up to {newest_revision()}; install the version"
+    with pytest.raises(InvalidInput, match=knows):
+        Catalog(any_catalog)
+    with catalog.write() as session:
+        assert session.scalar(text("SELECT version_num FROM alembic_version")) == "9999"
+        session.execute(text("UPDATE alembic_version SET version_num = :head"), {"head": newest_revision()})
+
+
 def test_the_newest_revision_is_alembics_head() -> None:
     assert newest_revision() == REVISIONS[0]
 
