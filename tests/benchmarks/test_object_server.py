@@ -1,12 +1,14 @@
 """The benchmark's own object store is one to its clients, and a compaction and the index of runs ask little of it."""
 
+import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks import compaction, index_on_s3
-from benchmarks.object_server import ObjectServer, object_server
+from benchmarks.object_server import CREDENTIALS, ObjectServer, object_server
 from benchmarks.stores import PROJECT
 from halving import NotFound, Store
 from halving.maintenance import compaction as maintained
@@ -14,6 +16,7 @@ from resources.analysis.run_index.entry import read_entry
 from resources.catalog import Catalog
 from resources.upkeep.bulk_delete import delete_at_once
 from resources.upkeep.compaction import compact_waiting
+from tests.indexed_runs import names
 
 
 @pytest.fixture
@@ -75,3 +78,15 @@ def test_the_index_reads_an_ended_run_with_two_listings_and_each_file_once(
         server.counts.clear()
         assert read_entry(store, PROJECT, f"run-{place:06d}", entry.row) is None
         assert server.counts == {"LIST": 2}
+
+
+@pytest.mark.slow
+def test_several_processes_read_each_run_once_and_the_index_has_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HALVING_JOURNAL", *CREDENTIALS):  # which it sets, as in a process of its own
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    runs = 600  # so many are worth processes of their own, where there are several cores
+    counts = index_on_s3.made(str(tmp_path), runs, compacted=False)["counts"]
+    assert (counts["HEAD"], counts["GET"]) == (3 * runs, 3 * runs)
+    assert 2 * runs < counts["LIST"] < 2 * runs + 10
+    with closing(Catalog(f"sqlite:///{tmp_path}/index.db")) as catalog:
+        assert len(names(catalog, "status = finished and metrics.metric_9 > 0")) == runs
