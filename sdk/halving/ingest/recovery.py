@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from halving.journal import directory
 from halving.journal.log_segment import is_written, log_segment_files
 from halving.journal.tail import sources_after
 from halving.journal.trust import read_file
+from halving.metrics.last_point import last_point
 from halving.metrics.manifest import run_files
 from halving.metrics.position import segments_of
 from halving.records.run_record import RunRecords
@@ -90,31 +91,39 @@ def _end(store: Store, folder: Path, whose: directory.Whose, drain: Drain) -> No
     """Record how the attempt ended, which its process could not. What that process did not know is read from the segments."""
     try:
         ended: dict[str, Any] = json.loads(read_file(folder / "end.json"))
-        points, last, _ = _content(store, whose, int(ended.pop("segments")), drain.sequence)
+        points, last = _content(store, whose, int(ended.pop("segments")), drain.sequence)
         ended["summary"] |= last
         ended["points"] += points
     except (FileNotFoundError, ValueError):  # the process was killed, perhaps while it wrote that file
-        _, _, moment = _content(store, whose, drain.sequence - 1, drain.sequence)
-        ended = {"status": "crashed", "time": moment or now()}
+        ended = {"status": "crashed", "time": _last_sign(store, whose)}
     ended["dropped_points"] = ended.get("dropped_points", 0) + drain.lost_media
     with contextlib.suppress(AlreadyExists):  # it had recorded its end, and was killed before it removed the journal
         RunRecords(store, whose.project, whose.run).end(whose.attempt, ended)
 
 
-def _content(store: Store, whose: directory.Whose, first: int, end: int) -> tuple[int, dict[str, float], str | None]:
-    """Points, last value by key and latest time (ISO 8601) of an attempt's segments ``first`` to ``end - 1`` that are not compacted."""
+def _last_sign(store: Store, whose: directory.Whose) -> str:
+    """When a killed attempt was last known to train: at its newest point, else when it began (ISO 8601)."""
+    newest = last_point(store, whose.project, whose.run, whose.attempt)
+    if newest is not None:
+        return datetime.fromtimestamp(newest, UTC).isoformat(timespec="milliseconds")
+    with contextlib.suppress(NotFound):  # its record is gone
+        return RunRecords(store, whose.project, whose.run).began(whose.attempt)
+    return now()
+
+
+def _content(store: Store, whose: directory.Whose, first: int, end: int) -> tuple[int, dict[str, float]]:
+    """Points, and last value by key, of an attempt's segments ``first`` to ``end - 1`` that are not compacted."""
     import pyarrow.parquet as pq
 
     names = segments_of(run_files(store, whose.project, whose.run), whose.attempt)
-    points, latest = 0, None
+    points = 0
     last: dict[str, float] = {}
     for sequence in range(max(first, 0), end):
         if sequence not in names:
             continue
         with contextlib.suppress(NotFound):  # it is compacted since it was listed
             with store.open_file(names[sequence]) as file:
-                table = pq.ParquetFile(file).read(columns=["key", "wall_time", "value"])
+                table = pq.ParquetFile(file).read(columns=["key", "value"])
             points += len(table)
             last |= dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
-            latest = max(table["wall_time"].to_pylist())
-    return points, last, latest.astimezone(UTC).isoformat(timespec="milliseconds") if latest else None
+    return points, last

@@ -103,6 +103,17 @@ class RunRecords:
             raise NotFound(f"no run {self.run!r} in project {self.project!r} of {self.store.root}") from None
         return record
 
+    def began(self, attempt: int) -> str:
+        """When an attempt was started, ISO 8601 in UTC.
+
+        Raises:
+            NotFound: no such run, or no such attempt.
+        """
+        record = self.read()
+        if attempt != record["attempt"]:
+            record = json.loads(self.store.read(f"{self.folder}/start-{attempt:04d}.json"))
+        return str(record["started"])
+
     def end(self, attempt: int, ended: Mapping[str, Any]) -> None:
         self.store.create(f"{self.folder}/end-{attempt:04d}.json", to_json({"time": now(), **ended}), sole=True)
 

@@ -1,11 +1,12 @@
 """What two trainings may differ in, as their records have it: code, arguments, data, params, epochs, seed, settings, environment."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from halving.query.runs import RunInfo
+from halving.records.gpus import visible_gpus
 from halving.records.provenance import CHECKOUT, DIGEST
 
 FACTORS = ("code", "arguments", "data", "params", "epochs", "seed", "settings", "python", "packages", "hardware", "image")
@@ -141,7 +142,7 @@ def environment_facts(provenance: Mapping[str, Any]) -> dict[str, dict[str, Any]
     """Of Python, packages, hardware and image what counts as a difference: names and values."""
     python, hardware = provenance.get("python") or {}, provenance.get("hardware") or {}
     origins = {_normal(name): origin for name, origin in (provenance.get("packages_from") or {}).items()}
-    gpus = _visible(hardware.get("gpus") or [], (hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES"))
+    gpus = visible_gpus(hardware.get("gpus") or [], (hardware.get("visible_gpus") or {}).get("CUDA_VISIBLE_DEVICES"))
     return {
         "python": {python.get("implementation") or "Python": python.get("version")},
         "packages": {
@@ -208,19 +209,6 @@ def _command(provenance: Mapping[str, Any]) -> str | None:
 def _objective(rule: Mapping[str, Any]) -> str:
     of = f"{rule.get('summary')} of {rule['window']}" if rule.get("summary") == "average" else rule.get("summary")
     return f"{rule.get('metric')} ({of}, {'maximize' if rule.get('maximize') else 'minimize'})"
-
-
-def _visible(gpus: Sequence[str], named: str | None) -> Sequence[str]:
-    """Those of the machine's GPUs that ``CUDA_VISIBLE_DEVICES`` names, by number or the beginning of an id, until it names none."""
-    if named is None:
-        return gpus
-    found = []
-    for name in (part.strip() for part in named.split(",")):
-        of_the_name = [gpu for place, gpu in enumerate(gpus) if name and (name == str(place) or f", {name}" in gpu)]
-        if not of_the_name:
-            break
-        found.append(of_the_name[0])
-    return found
 
 
 def _without_id(gpu: str) -> str:

@@ -35,6 +35,7 @@ from halving.run.determinism import determinism_flags, make_deterministic
 from halving.run.epoch_loop import Progress
 from halving.run.gang_progress import GangProgress
 from halving.run.loader_entry import LoaderEntry
+from halving.run.machines import machines_of
 from halving.run.system_metrics import SystemMetrics, Throughput, check_interval
 from halving.run.time_shares import TimeShares
 from halving.store.json_files import now
@@ -107,6 +108,7 @@ class Run:
         self._ends_together = ranks.world_size > 1 and trial is None
         self._training: Training | None = None
         self._restored = self._has_saved = False
+        machines = machines_of(ranks)
 
         def begin() -> int:
             began = {
@@ -116,6 +118,7 @@ class Run:
                 "started": now(),
                 "token": secrets.token_hex(8),  # makes the record differ from any that another process writes in the same millisecond
                 **(recorded or {}),
+                **machines,
             }
             return retry_while_unavailable(store, f"run {run_id}", partial(self.records.start, self.params, parent or {}, attempt, began))
 

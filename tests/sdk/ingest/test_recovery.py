@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from halving import Store, StoreError
 from halving.ingest.metric_writer import MetricWriter
 from halving.ingest.recovery import Recovered, recover
 from halving.journal.directory import attempt_folders, journal_home
+from halving.maintenance.compaction import compact
 from halving.metrics.manifest import Absorbed, Manifest, publish_manifest, run_files
 from tests.sdk.conftest import Script
 
@@ -163,6 +165,31 @@ def test_what_was_compacted_meanwhile_is_not_written_again(script: Script, store
     assert recover(store)[0].points == 100
     assert counted(store) == {(key, step): 1 for key in "ab" for step in range(100, 150)}
     assert store.names("metrics/project=p/run=r/live") == [f"0001-{len(files.segments):06d}.parquet"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["live", "compacted"])
+def test_a_killed_attempt_ended_at_its_last_point_however_late_it_is_recovered(script: Script, store: Store, is_compacted: bool) -> None:
+    script(
+        "import halving, os, signal\n"
+        "run = halving.init('p', id='r', system_metrics=None)\n"
+        "run.log({'a': 1.0}, step=1)\n"
+        "assert run.flush(30)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    (point,) = points(store)
+    if is_compacted:
+        compact(store, "p", "r")
+        assert not run_files(store, "p", "r").segments
+    recover(store)
+    assert datetime.fromisoformat(end_record(store)["time"]) == point["wall_time"]
+
+
+@pytest.mark.slow
+def test_a_killed_attempt_without_points_has_trained_for_no_time(script: Script, store: Store) -> None:
+    script("import halving, os, signal\nhalving.init('p', id='r', system_metrics=None)\nos.kill(os.getpid(), signal.SIGKILL)")
+    recover(store)
+    assert end_record(store)["time"] == json.loads(store.read("runs/project=p/r/record.json"))["started"]
 
 
 @pytest.mark.slow

@@ -65,6 +65,8 @@ def test_a_script_that_torchrun_starts_twice_has_one_run_which_goes_on(store: St
     assert {**first, "rank": 1} == other
     assert (first["params"], first["seen"], first["max"], first["epoch"]) == ({"lr": 0.1, "sizes": [1, 2]}, [1, 2], 4, 2)
     assert Left(store).runs() == [first["id"]]
+    visible = [os.environ.get("CUDA_VISIBLE_DEVICES")]  # of both ranks
+    assert RunRecords(store, "p", first["id"]).read()["ranks"] == {"size": 2, "nodes": 1, "visible_gpus": visible}
     run_ranks(2, as_script, tmp_path, store.root, first["id"])
     first, other = told(2)
     assert {**first, "rank": 1} == other
