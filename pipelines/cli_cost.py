@@ -9,12 +9,15 @@ from halving.errors import NotFound
 from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
     from resources.analysis.costs.questions import Costs, SweepCost
     from resources.analysis.costs.sums import Line
 
 _ROWS = 20
+_REFRESH_SECONDS = 20.0  # that the index of runs may take; what it has not read then is said
 # resources.analysis.costs.sums has them too; importing that here would slow down every command.
 _BY = ("sweep", "project", "model", "trial", "purpose", "outcome", "month", "gpu_type")
 
@@ -29,16 +32,18 @@ def add_cost_command(commands: Any) -> None:
 
 
 def run_cost(arguments: argparse.Namespace) -> int:
-    """Show what a sweep, a model, a project or everything cost until now.
+    """Show what a sweep, a model, a project or everything cost until now. But for a sweep, the index of runs is brought up to date first.
 
     JSON of a sweep: ``{"sweep", "cost", "currency", "prices_of", "gpu_hours", "purposes": [...], "evaluation", "saved", "lost", "text",
     "by", "lines"}``; of all else ``{"of", "by", "cost", "currency", "prices_of", "gpu_hours", "seconds", "attempts", "lost", "evaluation",
-    "lines": [...], "champion": {"version", …as of a sweep} or null, "gpu_hours_this_month": {"quota", "used", "left",
-    "renewed"} or null, "storage": [{"project", "runs", "sampled", "points", "checkpoints",
-    "artifacts", "bytes", "month", "estimated"}]}``. A line has ``name``, ``cost``, ``gpu_hours``, ``seconds``, ``attempts``, ``lost``.
+    "lines": [...], "runs": {…a line of runs of scripts and reruns, "estimated", "elsewhere"}, "champion": {"version", …as of a sweep} or
+    null, "champion_run": {"version", …a line} or null, "gpu_hours_this_month": {"quota", "used", "left", "renewed"} or null, "storage":
+    [{"project", "runs", "sampled", "points", "checkpoints", "artifacts", "bytes", "month", "estimated"}], "unread": runs that the index
+    does not have yet}``. A line has ``name``, ``cost``, ``gpu_hours``, ``seconds``, ``attempts``, ``lost``.
     """
     from resources.analysis.costs.prices import load_prices
     from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
+    from resources.analysis.run_index import Refresher
 
     prices, backend, of = load_prices(), backend_of(arguments), arguments.of
     if of is not None and _is_sweep(backend, of):
@@ -47,8 +52,10 @@ def run_cost(arguments: argparse.Namespace) -> int:
         lines = found.purposes if by == "purpose" else sweep_lines(backend.catalog, of, by, prices)
         data = {**found.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
         return answer(arguments, data, lambda console: _print_sweep(console, found, by, lines))
+    refreshed = Refresher(backend.store, backend.catalog).refresh(_REFRESH_SECONDS)
+    unread = refreshed.left + len(refreshed.problems)
     summed = costs(backend.store, backend.catalog, of, arguments.by or ("project" if of is None else "sweep"), prices)
-    return answer(arguments, summed.as_dict(), lambda console: _print_costs(console, summed))
+    return answer(arguments, {**summed.as_dict(), "unread": unread}, lambda console: _print_costs(console, summed, unread))
 
 
 def _is_sweep(backend: Any, name: str) -> bool:
@@ -69,16 +76,22 @@ def _print_sweep(console: "Console", found: "SweepCost", by: str, lines: "list[L
         console.print(f"evaluation: {money(found.evaluation, found.prices)}, by the cores that its spec gives a trial", highlight=False)
 
 
-def _print_costs(console: "Console", found: "Costs") -> None:
+def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
     from resources.analysis.costs.sums import money
 
     prices, whole = found.prices, found.trained.cost + found.evaluation
-    what = "all sweeps" if found.of is None else f"the sweeps of {found.of}"
+    what = "all sweeps and runs" if found.of is None else f"the sweeps and runs of {found.of}"
     lost = f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted" if found.trained.lost else ""
     console.print(f"[bold]{what}[/]: {money(whole, prices)}{lost} ({prices.about()})", highlight=False)
     _print_lines(console, found.by, found.lines, prices)
+    for said in _about_runs(found, unread):
+        console.print(said, highlight=False, markup=False)
     if found.evaluation:
         console.print(f"evaluation: {money(found.evaluation, prices)}", highlight=False)
+    if found.champion_run:
+        own_run = found.champion_run
+        said = f"the champion {found.of} {found.champion_version} is of the run {own_run.name}: {money(own_run.cost, prices)}"
+        console.print(said, highlight=False)
     if found.champion:
         own = found.champion
         console.print(f"the champion {found.of} {found.champion_version} is of {own.sweep}: {own.in_words()}", highlight=False)
@@ -87,12 +100,25 @@ def _print_costs(console: "Console", found: "Costs") -> None:
     if found.hours:
         hours = found.hours
         console.print(
-            f"GPU-hours this month: {hours.used:.4g} of {hours.quota:g}, renewed on {hours.renewed:%Y-%m-%d} UTC", highlight=False
+            f"GPU-hours of sweeps this month: {hours.used:.4g} of {hours.quota:g}, renewed on {hours.renewed:%Y-%m-%d} UTC", highlight=False
         )
     for one in found.stored:
         how = f", estimated from {one.sampled} of {one.runs} runs" if one.estimated else ""
         parts = f"points {size(one.points)}, checkpoints {size(one.checkpoints)}, artifacts {size(one.artifacts)}"
         console.print(f"storage of {one.project}: {money(one.month, prices)} a month ({parts}{how})", highlight=False)
+
+
+def _about_runs(found: "Costs", unread: int) -> "Iterator[str]":
+    """What is counted of runs that are no trials, and what is not."""
+    from resources.analysis.costs.sums import money
+
+    if found.runs.attempts:
+        guessed = f", {money(found.estimated, found.prices)} of it by the last sign of life of what left no end" if found.estimated else ""
+        yield f"{found.runs.name}: {money(found.runs.cost, found.prices)}, at most: by the GPUs that they could see, or the cores{guessed}"
+    if found.elsewhere:
+        yield f"not counted: attempts at runs that other tools trained (imported, or logged by their clients): {found.elsewhere}"
+    if unread:
+        yield f"not counted: runs that the index does not have yet: {unread}; halving index reads them, or says why it cannot"
 
 
 def _print_lines(console: "Console", by: str, lines: "list[Line]", prices: Any) -> None:

@@ -5,7 +5,7 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 
 from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
 from resources.catalog.catalog import Catalog, masked, utcnow
-from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import (
     AttemptRow,
     Base,
@@ -45,6 +45,7 @@ __all__ = [
     "RegisteredModelRow",
     "RegistryEventRow",
     "ReportRow",
+    "RunAttemptRow",
     "RunIndexRow",
     "RunNameRow",
     "RunRow",

@@ -78,6 +78,32 @@ class RunRow(Base):
     compact_at: Mapped[float] = mapped_column(default=0.0, server_default="0")
 
 
+class RunAttemptRow(Base):
+    """What an attempt at a run held that is no trial's, as its record tells it: the ledger's attempts of trials are in ``attempts``.
+
+    kind: script, rerun, or elsewhere: another tool trained it, or its record does not say on what. ``month`` is that of its end, or of its
+    last sign of life (2026-11, UTC). ``estimated``: it left no end, and ``seconds`` go to its last sign of life. It had ``nodes`` machines,
+    each with ``gpus`` that its processes could see (of ``gpu_type``, as the driver calls the first one) and ``cpus``. ``sweep`` and
+    ``trial`` are what its id says if it is a trial's key, as that of a run is that an external loop records.
+    """
+
+    __tablename__ = "run_attempts"
+
+    run_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    status: Mapped[str]
+    month: Mapped[str]
+    seconds: Mapped[float]
+    estimated: Mapped[bool]
+    nodes: Mapped[int]
+    gpus: Mapped[int]
+    cpus: Mapped[float]
+    gpu_type: Mapped[str | None]
+    sweep: Mapped[str | None]
+    trial: Mapped[int | None] = mapped_column(BigInteger)
+
+
 class RunNameRow(Base):
     """The name of a param, metric or tag. kind: params, metrics or tags, as in a filter."""
 

@@ -21,10 +21,10 @@ from halving.errors import InvalidInput, StoreError
 from halving.machine.temporary_folders import scratch_folder
 from resources.catalog import Base, Catalog, PublishedModelRow, SweepRow, TrialRow
 from resources.catalog.catalog import newest_revision
-from resources.catalog.index_tables import RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.trial_key import trial_key
 
-_REBUILT = {row.__tablename__ for row in (RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)}
+_REBUILT = {row.__tablename__ for row in (RunAttemptRow, RunIndexRow, RunRow, RunNameRow, RunValueRow, PublishedModelRow)}
 _MADE_WITH_THE_SCHEMA = {"experiments": 1}  # table to how many rows its migration makes
 _AT_ONCE = 1_000  # rows
 

@@ -5,10 +5,12 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import halving
 from pipelines.cli_cost import _BY, run_cost
 from resources.analysis.costs.sums import BY
 from resources.backend import Backend
@@ -44,3 +46,18 @@ def test_a_sweep_a_name_and_everything_cost_the_same_where_there_is_one_sweep(
 
 def test_the_command_takes_whatever_the_sums_can_tell_apart() -> None:
     assert _BY == BY
+
+
+def test_runs_of_scripts_are_counted_as_they_are_now_and_the_answer_says_how(backend: Backend) -> None:
+    with halving.init(project="notes", root=backend.store.root, system_metrics=None):
+        found = json.loads(asked(backend, "notes", as_json=True))
+        assert (found["attempts"], found["runs"]["attempts"], found["unread"]) == (1, 1, 0)
+        assert found["runs"]["estimated"] == found["runs"]["cost"]
+    (backend.store.folder or Path()).joinpath("runs/project=notes/r").mkdir()
+    (backend.store.folder or Path()).joinpath("runs/project=notes/r/record.json").write_text("{")
+    shown = " ".join(asked(backend, None).split())
+    assert "all sweeps and runs: " in shown
+    assert "runs of scripts and reruns: " in shown
+    assert "at most: by the GPUs that they could see, or the cores" in shown
+    assert "not counted: runs that the index does not have yet: 1; halving index" in shown
+    assert "storage of notes" in shown

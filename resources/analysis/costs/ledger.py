@@ -1,18 +1,24 @@
-"""Reading the ledger: what attempts held, with what their trials were for."""
+"""Reading the ledger: what attempts held, with what their trials were for, and what runs held that are no trials."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
+from halving.query.runs import RUNNING, UNFINISHED
 from resources.analysis.attempts import is_audit
-from resources.analysis.costs.sums import AUDIT, FAILED, FINAL, OPEN, OTHERS, PRUNED, WINNER, Held
-from resources.catalog import AttemptRow, ProjectRow, RungResultRow, SweepRow, TrialRow
+from resources.analysis.costs.sums import AUDIT, FAILED, FINAL, OPEN, OTHERS, PRUNED, RERUNS, SCRIPTS, WINNER, Held
+from resources.analysis.run_index.held import ELSEWHERE, RERUN
+from resources.catalog import AttemptRow, ProjectRow, RunAttemptRow, RungResultRow, RunRow, SweepRow, TrialRow
 from resources.catalog.held import held_seconds
 from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
 
+# Of runs that are no trials, by their status, as trials' attempts have them; any other status is the script's own word.
+_OUTCOMES = {"finished": "complete", "failed": "fail", "crashed": "retry", UNFINISHED: "preempted", RUNNING: None}
 _PURPOSES = {Status.COMPLETED: OTHERS, Status.FAILED: FAILED, Status.PAUSED: PRUNED, Status.STOPPED: PRUNED}
 
 
@@ -42,8 +48,78 @@ def held_of(session: Session, now: float, *which: ColumnElement[bool], winners: 
         .where(*which)
         .order_by(attempt.started_at, attempt.sweep, attempt.trial, attempt.attempt)
     )
-    called = {former: row.name for row in session.scalars(select(ProjectRow)) for former in row.former_names}
+    called = _names_now(session)
     return [_held(row, called.get(row.project, row.project), now, winners or {}) for row in session.execute(query)]
+
+
+@dataclass(frozen=True)
+class RunsHeld:
+    """What runs held that are no trials.
+
+    Attributes:
+        held: of runs of scripts and reruns; those that are alike are one.
+        elsewhere: how many attempts there are of which nobody knows what they held: another tool trained them.
+    """
+
+    held: list[Held]
+    elsewhere: int
+
+
+def held_by_runs(session: Session, projects: Sequence[str] | None, run: str | None = None, *, each: bool = False) -> RunsHeld:
+    """What the index has of runs of scripts and of reruns, summed by the database.
+
+    A run that is a trial's is left out, whose attempts the ledger has: also one that an external loop has recorded under its trial's key.
+
+    Args:
+        projects: names of those whose runs are meant; None is all.
+        run: only the one of this id.
+        each: tell single runs apart.
+    """
+    attempt = RunAttemptRow
+    shown: list[Any] = [RunRow.project, attempt.kind, attempt.status, attempt.month, attempt.estimated]
+    shown += [attempt.nodes, attempt.gpus, attempt.cpus, attempt.gpu_type]
+    shown += [RunRow.run] if each else []
+    is_trial = exists().where(TrialRow.sweep == attempt.sweep, TrialRow.number == attempt.trial)
+    query = (
+        select(*shown, func.sum(attempt.seconds).label("seconds"), func.count().label("attempts"))
+        .join(RunRow, RunRow.id == attempt.run_id)
+        .where(~is_trial)
+        .group_by(*shown)
+    )
+    query = query if projects is None else query.where(RunRow.project.in_(projects))
+    query = query if run is None else query.where(RunRow.run == run)
+    called = _names_now(session)
+    rows = session.execute(query).all()
+    held = [_held_by_run(row, called.get(row.project, row.project), each=each) for row in rows if row.kind != ELSEWHERE]
+    return RunsHeld(held, sum(row.attempts for row in rows if row.kind == ELSEWHERE))
+
+
+def _names_now(session: Session) -> dict[str, str]:
+    """Former names of projects, with the name that each has now."""
+    return {former: row.name for row in session.scalars(select(ProjectRow)) for former in row.former_names}
+
+
+def _held_by_run(row: Any, project: str, *, each: bool) -> Held:
+    purpose = RERUNS if row.kind == RERUN else SCRIPTS
+    return Held(
+        sweep=purpose,
+        project=project,
+        model=purpose,
+        trial=f"{row.project}/{row.run}" if each else purpose,
+        attempt=0,
+        purpose=purpose,
+        outcome=_OUTCOMES.get(row.status, f"ended as {row.status}"),
+        month=row.month,
+        seconds=row.seconds,
+        with_result=0.0,
+        nodes=row.nodes,
+        gpus=row.gpus,
+        cpus=row.cpus,
+        gpu_type=row.gpu_type,
+        spot=False,
+        attempts=row.attempts,
+        estimated=row.estimated,
+    )
 
 
 def _held(row: Any, project: str, now: float, winners: dict[str, int]) -> Held:

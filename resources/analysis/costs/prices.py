@@ -2,6 +2,7 @@
 
 import datetime
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,20 +40,33 @@ class Prices(Strict):
 
     date: Day = Field(description="The day of the prices.")
     currency: str = Field(default="USD", min_length=1, max_length=10, description="Of all prices.")
-    gpu_hour: dict[Label, Price] = Field(description="A GPU and hour, by resources.gpu_type; default for all others.")
+    gpu_hour: dict[Label, Price] = Field(
+        description="A GPU and hour, by resources.gpu_type or words of the name that its driver gives it; default for all others."
+    )
     cpu_hour: Price = Field(description="A core and hour of a trial without GPUs.")
     gb_month: Price = Field(description="10^9 bytes in the store, a month.")
     spot: SpotShare = Field(default=SpotShare(share=1.0), description="What resources.spot costs.")
 
     def node_hour(self, *, gpus: int, cpus: float, gpu_type: str | None, spot: bool) -> float:
         """What a node costs an hour: its GPUs, or, where it has none, its cores."""
-        gpu = self.gpu_hour.get(gpu_type or "default") or self.gpu_hour["default"]
-        full = gpus * gpu.price if gpus else cpus * self.cpu_hour.price
+        full = gpus * self._of_gpu(gpu_type or "default").price if gpus else cpus * self.cpu_hour.price
         return full * (self.spot.share if spot else 1.0)
+
+    def _of_gpu(self, gpu_type: str) -> Price:
+        """The price of the type itself, else of the most words that its name has: ``h100-80gb`` before ``h100`` of an H100 80GB."""
+        if (price := self.gpu_hour.get(gpu_type)) is not None:
+            return price
+        words = _words(gpu_type)
+        matching = [(len(_words(name)), name) for name in self.gpu_hour if name != "default" and _words(name) <= words]
+        return self.gpu_hour[max(matching)[1] if matching else "default"]
 
     def about(self) -> str:
         """The list in a line, for people."""
         return f"prices of {self.date}"
+
+
+def _words(name: str) -> set[str]:
+    return {*re.findall("[a-z0-9]+", name.lower())}
 
 
 def load_prices() -> Prices:

@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import NotFound
-from resources.analysis.costs.ledger import held_of
+from resources.analysis.costs.ledger import held_by_runs, held_of
 from resources.analysis.costs.prices import Prices
 from resources.analysis.costs.storage import Stored, stored_of
-from resources.analysis.costs.sums import By, Line, lines_by, money, saved_cost, total
+from resources.analysis.costs.sums import RERUNS, SCRIPTS, By, Line, lines_by, money, saved_cost, total
 from resources.analysis.spent import saved_by_early_stopping
 from resources.analysis.summary import state_of
 from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow
@@ -96,14 +96,19 @@ def sweep_cost(catalog: Catalog, sweep: str, prices: Prices) -> SweepCost:
 
 @dataclass(frozen=True)
 class Costs:
-    """What sweeps of a project, of a model or of everybody cost.
+    """What sweeps of a project, of a model or of everybody cost, and runs of the project or of everybody that are no trials.
 
     Attributes:
         of: the name; None is everything.
+        trained: all trainings in one.
         lines: by what was asked.
+        runs: of ``trained``, runs of scripts and reruns.
+        estimated: of the cost of ``runs``, what is of attempts without an end, which count until their last sign of life.
+        elsewhere: attempts at runs that are not counted: another tool trained them, or their records do not say on what.
         evaluation: of all their reports.
         champion: what the model's champion cost, and its version; None without such a model, or where its champion is of no sweep.
-        hours: the project's GPU-hours this month; None where they are not limited.
+        champion_run: what the one run cost of which a champion is that is of no sweep; None where that is not known.
+        hours: the project's GPU-hours this month, of which sweeps alone take some; None where they are not limited.
         stored: of the projects, what they have in the store.
     """
 
@@ -111,9 +116,13 @@ class Costs:
     by: By
     trained: Line
     lines: list[Line]
+    runs: Line
+    estimated: float
+    elsewhere: int
     evaluation: float
     champion: SweepCost | None
     champion_version: str | None
+    champion_run: Line | None
     hours: GpuHours | None
     stored: list[Stored]
     prices: Prices
@@ -128,14 +137,16 @@ class Costs:
             **{name: value for name, value in self.trained.as_dict().items() if name not in ("name", "cost")},
             "evaluation": self.evaluation,
             "lines": [line.as_dict() for line in self.lines],
+            "runs": {**self.runs.as_dict(), "estimated": self.estimated, "elsewhere": self.elsewhere},
             "champion": {"version": self.champion_version, **self.champion.as_dict()} if self.champion else None,
+            "champion_run": {"version": self.champion_version, **self.champion_run.as_dict()} if self.champion_run else None,
             "gpu_hours_this_month": {**asdict(self.hours), "left": self.hours.left} if self.hours else None,
             "storage": [one.as_dict() for one in self.stored],
         }
 
 
 def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices) -> Costs:
-    """What the sweeps of a project, those of a model, or all sweeps cost until now, told apart by ``by``.
+    """What the sweeps of a project, those of a model, or all sweeps cost until now, with the project's other runs, told apart by ``by``.
 
     Raises:
         NotFound: nothing of this name.
@@ -148,14 +159,38 @@ def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices
         hours = gpu_hours_of(session, of, catalog.now()) if of else None
         champion = champion_of(session, of) if of else None
         if of is not None and not known and champion is None and hours is None and not on_store & {*names}:
-            there_are = sorted({project for _, project in _sweeps(session, None, [])})
-            raise NotFound(f"no sweep, model or project {of!r}; the projects with sweeps are {', '.join(there_are) or 'none yet'}")
+            there_are = sorted({project for _, project in _sweeps(session, None, [])} | on_store)
+            raise NotFound(f"no sweep, model or project {of!r}; the projects with sweeps or runs are {', '.join(there_are) or 'none yet'}")
         held = held_of(session, catalog.now(), *_which(of, names), winners=_winners(session, *_which(of, names)))
+        runs = held_by_runs(session, names if of else None, each=by == "trial")
+        champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
         evaluation = _evaluation(session, [sweep for sweep, _ in known], prices)
-    version = champion.version if champion else None
-    own = sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None
-    stored = [stored_of(store, project, prices) for project in sorted(on_store & {*names, *(project for _, project in known)})]
-    return Costs(of, by, total(held, prices), lines_by(by, held, prices), evaluation, own, version, hours, stored, prices)
+    everything = [*held, *runs.held]
+    shown = on_store & {*names, *(project for _, project in known)} if of else on_store
+    return Costs(
+        of=of,
+        by=by,
+        trained=total(everything, prices),
+        lines=lines_by(by, everything, prices),
+        runs=replace(total(runs.held, prices), name=f"{SCRIPTS} and {RERUNS}"),
+        estimated=sum(one.cost(prices) for one in runs.held if one.estimated),
+        elsewhere=runs.elsewhere,
+        evaluation=evaluation,
+        champion=sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None,
+        champion_version=champion.version if champion else None,
+        champion_run=champion_run,
+        hours=hours,
+        stored=[stored_of(store, project, prices) for project in sorted(shown)],
+        prices=prices,
+    )
+
+
+def _cost_of_run(session: Session, version: ModelVersionRow, prices: Prices) -> Line | None:
+    """What the run cost that a version is of; None where there is none, or nobody knows what it held."""
+    if version.run is None or version.project is None:
+        return None
+    held = held_by_runs(session, [version.project], version.run).held
+    return replace(total(held, prices), name=f"{version.project}/{version.run}") if held else None
 
 
 def sweep_lines(catalog: Catalog, sweep: str, by: By, prices: Prices) -> list[Line]:

@@ -12,6 +12,7 @@ BY: tuple[By, ...] = get_args(By)
 
 WINNER, FINAL, PRUNED, AUDIT = "the winner", "final training", "pruned trials", "audit of pruning"
 OTHERS, FAILED, OPEN = "other completed trials", "failed trials", "trials that are not done"
+SCRIPTS, RERUNS = "runs of scripts", "reruns"
 _OUTCOMES = {
     None: "running",
     "pause": "paused at a rung",
@@ -28,15 +29,18 @@ _LOST = ("retry", "fail", "preempted", "halved")
 
 @dataclass(frozen=True)
 class Held:
-    """One attempt as the ledger has it.
+    """One attempt as the ledger has it, or several that are alike in all but their seconds.
 
     Attributes:
-        trial: its key, ``digits-7f3a.0007``.
+        sweep, model: of what is no trial, the same words as ``purpose``.
+        trial: its key, ``digits-7f3a.0007``; of what is no trial, ``project/run``.
         purpose: what its trial was for, in words.
-        outcome: as in the catalog; None while it runs.
+        outcome: as in the catalog; None while it runs. Of what is no trial it may be any other words.
         month: in which it ended, or now: ``2026-11``.
         seconds: for which it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
         with_result: of these seconds those that led to a result at a rung.
+        attempts: how many they are.
+        estimated: it left no end, and its seconds go to its last sign of life.
     """
 
     sweep: str
@@ -54,6 +58,8 @@ class Held:
     cpus: float
     gpu_type: str | None
     spot: bool
+    attempts: int = 1
+    estimated: bool = False
 
     def cost(self, prices: Prices, seconds: float | None = None) -> float:
         """What it cost, or what so many of its seconds did."""
@@ -94,7 +100,7 @@ class Line:
             self.cost + held.cost(prices),
             self.gpu_hours + held.gpu_hours,
             self.seconds + held.seconds,
-            self.attempts + 1,
+            self.attempts + held.attempts,
             self.lost + held.cost(prices, held.lost_seconds),
         )
 

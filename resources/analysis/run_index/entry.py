@@ -4,15 +4,18 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
+from halving.metrics.last_point import last_point
 from halving.metrics.segments import parse_segment_name
 from halving.query.curve_stats import read_extremes
 from halving.query.curve_table import as_text
 from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
+from resources.analysis.run_index.held import Held, held_of
 from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -41,10 +44,12 @@ class Entry:
     Attributes:
         row: the columns of its row in ``runs``, but for id, revision and ``look_again``.
         values: by kind (params, metrics, tags) and name.
+        held: rows of its attempts in ``run_attempts``, but for the run's id.
     """
 
     row: dict[str, Any]
     values: dict[tuple[str, str], Value]
+    held: list[Held]
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
@@ -73,7 +78,8 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
     info = read_run(listed, project, run)
     if unchanged and known and known["status"] == info.status:
         return None
-    return Entry({**_row(info), "signature": signature, "segments": segments}, _values(listed, info))
+    row = {**_row(info), "signature": signature, "segments": segments}
+    return Entry(row, _values(listed, info), held_of(info, partial(last_point, store, project, run)))
 
 
 def _signature(run: ListedRun) -> str:

@@ -4,16 +4,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Table, and_, case, delete, or_, select, tuple_, update
+from sqlalchemy import Table, and_, case, delete, insert, or_, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from resources.analysis.run_index.entry import Entry, Value
-from resources.catalog import Catalog, RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.analysis.run_index.held import Held
+from resources.catalog import Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 
 _AT_ONCE = 500  # values in a condition
-_TABLES: tuple[Any, ...] = tuple(row.__table__ for row in (RunIndexRow, RunRow, RunNameRow, RunValueRow))
-_INDEX, _RUNS, _NAMES, _VALUES = _TABLES
+_TABLES: tuple[Any, ...] = tuple(row.__table__ for row in (RunIndexRow, RunRow, RunAttemptRow, RunNameRow, RunValueRow))
+_INDEX, _RUNS, _ATTEMPTS, _NAMES, _VALUES = _TABLES
 _Item = TypeVar("_Item")
 
 
@@ -30,6 +31,7 @@ def write_entries(catalog: Catalog, entries: Sequence[Entry], looks: Sequence[fl
         ids = _put_runs(
             session, [{**entry.row, "revision": revision, "look_again": look} for entry, look in zip(entries, looks, strict=True)]
         )
+        _put_attempts(session, {ids[entry.row["project"], entry.row["run"]]: entry.held for entry in entries})
         names = _put_names(session, {key for entry in entries for key in entry.values})
         wanted = {
             (names[key], ids[entry.row["project"], entry.row["run"]]): value for entry in entries for key, value in entry.values.items()
@@ -75,6 +77,7 @@ def delete_runs(catalog: Catalog, runs: Iterable[tuple[str, str]]) -> int:
             count_revision(session)
             ids = list(session.scalars(select(_RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))))
             session.execute(delete(_VALUES).where(_VALUES.c.run_id.in_(ids)))
+            session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(ids)))
             session.execute(delete(_RUNS).where(_RUNS.c.id.in_(ids)))
             gone += len(ids)
     return gone
@@ -94,6 +97,15 @@ def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, s
         asked = select(_RUNS.c.project, _RUNS.c.run, _RUNS.c.id).where(tuple_(_RUNS.c.project, _RUNS.c.run).in_(part))
         found |= {(project, run): place for project, run, place in session.execute(asked)}
     return found
+
+
+def _put_attempts(session: Session, held: dict[int, list[Held]]) -> None:
+    """Give runs these attempts and no others."""
+    for part in _parts(held):
+        session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(part)))
+    rows = [{"run_id": run_id, **row} for run_id, attempts in held.items() for row in attempts]
+    if rows:
+        session.execute(insert(_ATTEMPTS), rows)
 
 
 def _put_names(session: Session, keys: set[tuple[str, str]]) -> dict[tuple[str, str], int]:

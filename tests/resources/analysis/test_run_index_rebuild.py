@@ -6,6 +6,7 @@ import threading
 from contextlib import closing
 
 import pytest
+from alembic import command
 from sqlalchemy import select
 
 from resources.analysis.run_index import Refresher
@@ -13,7 +14,7 @@ from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease, new_holder, release_lease
 from resources.analysis.run_index.rebuild import mark_stale, rebuild
 from resources.backend import Backend
-from resources.catalog import Catalog, RunRow, RunValueRow, utcnow
+from resources.catalog import Catalog, RunAttemptRow, RunRow, RunValueRow, utcnow
 from tests.backends import CHECKOUT
 from tests.indexed_runs import add_record, add_run, names
 
@@ -34,6 +35,21 @@ def test_a_rebuild_replaces_wrong_rows_and_readers_never_see_less(either_backend
     assert all(len(found) == 3 for found in seen)
     assert names(catalog, "status = finished and params.lr = 1 and metrics.loss = 1") == ["c", "b", "a"]
     assert Refresher(store, catalog).refresh().looked == 0
+
+
+def test_an_upgrade_reads_runs_again_for_what_they_held_and_readers_never_see_less(either_backend: Backend, any_catalog: str) -> None:
+    store, catalog = either_backend.store, either_backend.catalog
+    for run in "abc":
+        add_record(store, run, {"lr": 1})
+    Refresher(store, catalog).refresh()
+    command.downgrade(catalog.alembic(), "0024")
+    with closing(Catalog(any_catalog)) as upgraded:
+        assert names(upgraded) == ["c", "b", "a"]
+        done = Refresher(store, upgraded).refresh()
+        assert (done.changed, done.complete) == (3, True)
+        with upgraded.read() as session:
+            assert len(session.scalars(select(RunAttemptRow)).all()) == 3
+        assert Refresher(store, upgraded).refresh().looked == 0
 
 
 _REBUILD = """

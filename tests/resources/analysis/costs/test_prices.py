@@ -38,6 +38,24 @@ def test_a_list_of_ones_own_counts_by_its_kinds_of_gpus_and_its_discount(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("gpu_type", "price"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 4.5),
+        ("NVIDIA A100-SXM4-80GB", 5.5),
+        ("nvidia-tesla-a100", 4.5),
+        ("NVIDIA L40S", 3.0),  # no l4
+        ("NVIDIA L4", 1.0),
+        ("NVIDIA default", 3.0),
+    ],
+)
+def test_a_gpu_by_its_drivers_name_costs_what_most_words_of_it_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu_type: str, price: float
+) -> None:
+    own(tmp_path, monkeypatch, OWN.replace("{default: {price: 3},", "{default: {price: 3}, l4: {price: 1}, A100-80GB: {price: 5.5},"))
+    assert load_prices().node_hour(gpus=1, cpus=1, gpu_type=gpu_type, spot=False) == price
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (OWN + "gpu_hours: {default: 3}\n", "gpu_hours"),

@@ -124,7 +124,7 @@ def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend,
 
 def test_a_name_that_is_nothing_is_refused_with_those_that_there_are(backend: Backend, small_spec: Spec) -> None:
     search(backend, small_spec(max_trials=1), score)
-    with pytest.raises(NotFound, match="no sweep, model or project 'smal'; the projects with sweeps are small"):
+    with pytest.raises(NotFound, match="no sweep, model or project 'smal'; the projects with sweeps or runs are small"):
         costs(backend.store, backend.catalog, "smal", "sweep", PRICES)
 
 

@@ -1,0 +1,69 @@
+"""What attempts at a run held that is no trial's: for how long, on how many machines, which GPUs their processes could see."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from halving.query.run_filter import known_text
+from halving.query.runs import RUNNING, RunAttempt, RunInfo, seconds_of
+from halving.records.gpus import seen_gpus
+
+SCRIPT, RERUN, ELSEWHERE = "script", "rerun", "elsewhere"
+"""Kinds of :class:`resources.catalog.RunAttemptRow`."""
+_TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+Held = dict[str, Any]
+"""The columns of an attempt's row but for its run."""
+
+
+def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Held]:
+    """The rows of a run's attempts; none of a trial's own run, whose attempts the catalog has.
+
+    Args:
+        last_sign: when an attempt that left no end was last heard of, in seconds since the epoch.
+    """
+    if "sweep" in info.parent and "tracked" not in info.parent:
+        return []
+    of_trial = _TRIAL_KEY.fullmatch(info.run)
+    trial = {"sweep": of_trial[1] if of_trial else None, "trial": int(of_trial[2]) if of_trial else None}
+    begins = [seconds_of(attempt.started) for attempt in info.attempts]
+    rows = []
+    for attempt, began, next_began in zip(info.attempts, begins, [*begins[1:], None], strict=True):
+        seconds = _seconds(attempt, began, next_began, last_sign)
+        rows.append(
+            {
+                "attempt": attempt.number,
+                "status": known_text(attempt.status),
+                "month": f"{datetime.fromtimestamp(min(began + seconds, _LAST), UTC):%Y-%m}",
+                "seconds": seconds,
+                "estimated": attempt.ended is None,
+                **_machines(info, info.starts.get(attempt.number, info.record)),
+                **trial,
+            }
+        )
+    return rows
+
+
+def _seconds(attempt: RunAttempt, began: float, next_began: float | None, last_sign: Callable[[int], float | None]) -> float:
+    if attempt.status == RUNNING or attempt.ended is not None:
+        return attempt.seconds or 0.0
+    heard = last_sign(attempt.number)
+    until = began if heard is None else heard
+    return max(0.0, (until if next_began is None else min(until, next_began)) - began)
+
+
+def _machines(info: RunInfo, start: dict[str, Any]) -> Held:
+    hardware = (start.get("provenance") or {}).get("hardware") or {}
+    ranks = start.get("ranks") or {}
+    if not hardware or {"imported", "tracked"} & info.parent.keys():
+        return {"kind": ELSEWHERE, "nodes": 1, "gpus": 0, "cpus": 0.0, "gpu_type": None}
+    gpus = seen_gpus(hardware, ranks.get("visible_gpus") or ())
+    return {
+        "kind": RERUN if "rerun_of" in info.parent else SCRIPT,
+        "nodes": int(ranks.get("nodes") or 1),
+        "gpus": gpus.number,
+        "cpus": float(hardware.get("cpus") or 0.0),
+        "gpu_type": None if gpus.kind is None else known_text(gpus.kind),
+    }
