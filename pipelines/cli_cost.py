@@ -81,9 +81,11 @@ def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
 
     prices, whole = found.prices, found.trained.cost + found.evaluation
     what = "all sweeps and runs" if found.of is None else f"the sweeps and runs of {found.of}"
+    hours = f", {found.trained.gpu_hours:,.2f} GPU-hours" if found.trained.gpu_hours else ""
     lost = f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted" if found.trained.lost else ""
-    console.print(f"[bold]{what}[/]: {money(whole, prices)}{lost} ({prices.about()})", highlight=False)
-    _print_lines(console, found.by, found.lines, prices)
+    console.print(f"[bold]{what}[/]: {money(whole, prices)}{hours}{lost} ({prices.about()})", highlight=False)
+    if found.lines:
+        _print_lines(console, found.by, found.lines, prices)
     for said in _about_runs(found, unread):
         console.print(said, highlight=False, markup=False)
     if found.evaluation:
@@ -98,9 +100,9 @@ def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
         for line in own.purposes:
             console.print(f"  {line.name}: {money(line.cost, prices)}", highlight=False)
     if found.hours:
-        hours = found.hours
+        month = found.hours
         console.print(
-            f"GPU-hours of sweeps this month: {hours.used:.4g} of {hours.quota:g}, renewed on {hours.renewed:%Y-%m-%d} UTC", highlight=False
+            f"GPU-hours of sweeps this month: {month.used:.4g} of {month.quota:g}, renewed on {month.renewed:%Y-%m-%d} UTC", highlight=False
         )
     for one in found.stored:
         how = f", estimated from {one.sampled} of {one.runs} runs" if one.estimated else ""
@@ -113,8 +115,10 @@ def _about_runs(found: "Costs", unread: int) -> "Iterator[str]":
     from resources.analysis.costs.sums import money
 
     if found.runs.attempts:
-        guessed = f", {money(found.estimated, found.prices)} of it by the last sign of life of what left no end" if found.estimated else ""
-        yield f"{found.runs.name}: {money(found.runs.cost, found.prices)}, at most: by the GPUs that they could see, or the cores{guessed}"
+        cost = money(found.runs.cost, found.prices)
+        yield f"{found.runs.name}: {cost} at most, as if they used all GPUs that they could see, or else all cores"
+    if found.estimated:
+        yield f"  of these {money(found.estimated, found.prices)} for runs without an end, until their last sign of life"
     if found.elsewhere:
         yield f"not counted: attempts at runs that other tools trained (imported, or logged by their clients): {found.elsewhere}"
     if unread:

@@ -53,11 +53,17 @@ def test_runs_of_scripts_are_counted_as_they_are_now_and_the_answer_says_how(bac
         found = json.loads(asked(backend, "notes", as_json=True))
         assert (found["attempts"], found["runs"]["attempts"], found["unread"]) == (1, 1, 0)
         assert found["runs"]["estimated"] == found["runs"]["cost"]
+        assert "for runs without an end, until their last sign of life" in asked(backend, "notes")
     (backend.store.folder or Path()).joinpath("runs/project=notes/r").mkdir()
     (backend.store.folder or Path()).joinpath("runs/project=notes/r/record.json").write_text("{")
     shown = " ".join(asked(backend, None).split())
     assert "all sweeps and runs: " in shown
     assert "runs of scripts and reruns: " in shown
-    assert "at most: by the GPUs that they could see, or the cores" in shown
+    assert " USD at most, as if they used all GPUs that they could see, or else all cores" in shown
     assert "not counted: runs that the index does not have yet: 1; halving index" in shown
     assert "storage of notes" in shown
+
+
+def test_where_nothing_was_trained_nothing_is_listed(backend: Backend) -> None:
+    assert asked(backend, None).startswith("all sweeps and runs: 0.00 USD")
+    assert "cost" not in asked(backend, None)

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 
 from halving import Store
 from halving.errors import NotFound
+from halving.query.runs import there_are
 from resources.analysis.costs.ledger import held_by_runs, held_of
 from resources.analysis.costs.prices import Prices
 from resources.analysis.costs.storage import Stored, stored_of
@@ -15,11 +16,13 @@ from resources.analysis.costs.sums import RERUNS, SCRIPTS, By, Line, lines_by, m
 from resources.analysis.spent import saved_by_early_stopping
 from resources.analysis.summary import state_of
 from resources.catalog import Catalog, ModelVersionRow, ReportRow, RungResultRow, SweepRow
-from resources.catalog.models import champion_of
+from resources.catalog.models import champion_of, models_of
 from resources.catalog.trial_key import trial_key
 from resources.search.decide import ranking
 from resources.tenancy.gpu_hours import GpuHours, gpu_hours_of
 from resources.tenancy.projects import names_of
+
+_ASKED = "sweeps, models and projects"
 
 
 @dataclass(frozen=True)
@@ -159,8 +162,7 @@ def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices
         hours = gpu_hours_of(session, of, catalog.now()) if of else None
         champion = champion_of(session, of) if of else None
         if of is not None and not known and champion is None and hours is None and not on_store & {*names}:
-            there_are = sorted({project for _, project in _sweeps(session, None, [])} | on_store)
-            raise NotFound(f"no sweep, model or project {of!r}; the projects with sweeps or runs are {', '.join(there_are) or 'none yet'}")
+            raise NotFound(f"no sweep, model or project {of!r}; {there_are(_ASKED, of, _names(session, on_store))}")
         held = held_of(session, catalog.now(), *_which(of, names), winners=_winners(session, *_which(of, names)))
         runs = held_by_runs(session, names if of else None, each=by == "trial")
         champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
@@ -173,7 +175,7 @@ def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices
         trained=total(everything, prices),
         lines=lines_by(by, everything, prices),
         runs=replace(total(runs.held, prices), name=f"{SCRIPTS} and {RERUNS}"),
-        estimated=sum(one.cost(prices) for one in runs.held if one.estimated),
+        estimated=sum((one.cost(prices) for one in runs.held if one.estimated), 0.0),
         elsewhere=runs.elsewhere,
         evaluation=evaluation,
         champion=sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None,
@@ -208,6 +210,12 @@ def _which(of: str | None, names: list[str]) -> tuple[ColumnElement[bool], ...]:
 def _sweeps(session: Session, of: str | None, names: list[str]) -> list[tuple[str, str]]:
     """Ids of sweeps with their projects."""
     return [(sweep, project) for sweep, project in session.execute(select(SweepRow.id, SweepRow.project).where(*_which(of, names)))]
+
+
+def _names(session: Session, on_store: set[str]) -> list[str]:
+    """Whatever a cost can be asked of."""
+    sweeps = session.execute(select(SweepRow.id, SweepRow.name, SweepRow.project)).all()
+    return sorted({name for row in sweeps for name in row} | on_store | {model.name for model in models_of(session)})
 
 
 def _winners(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:

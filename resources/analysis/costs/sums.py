@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from typing import Any, Literal, get_args
 
 from resources.analysis.costs.prices import Prices
@@ -151,9 +152,9 @@ def saved_cost(attempts: Iterable[Held], saved: Iterable[tuple[str, int, float]]
 
 
 def money(value: float, prices: Prices) -> str:
-    """An amount for people: ``1,234.50 USD``, small ones with two digits that count."""
+    """An amount for people: ``1,234.50 USD``, small ones with two digits that count: ``0.00012 USD``."""
     if 0 < abs(value) < 0.01:
-        return f"{value:.2g} {prices.currency}"
+        return f"{Decimal(f'{value:.2g}'):f} {prices.currency}"
     return f"{value:,.2f} {prices.currency}"
 
 

@@ -12,7 +12,7 @@ from halving.records.gpus import seen_gpus
 SCRIPT, RERUN, ELSEWHERE = "script", "rerun", "elsewhere"
 """Kinds of :class:`resources.catalog.RunAttemptRow`."""
 _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))  # what the calendar has
 
 Held = dict[str, Any]
 """The columns of an attempt's row but for its run."""
@@ -36,7 +36,7 @@ def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Hel
             {
                 "attempt": attempt.number,
                 "status": known_text(attempt.status),
-                "month": f"{datetime.fromtimestamp(min(began + seconds, _LAST), UTC):%Y-%m}",
+                "month": _month_of(began + seconds),
                 "seconds": seconds,
                 "estimated": attempt.ended is None,
                 **_machines(info, info.starts.get(attempt.number, info.record)),
@@ -44,6 +44,10 @@ def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Hel
             }
         )
     return rows
+
+
+def _month_of(moment: float) -> str:
+    return datetime.fromtimestamp(min(max(moment, _FIRST), _LAST), UTC).isoformat()[:7]
 
 
 def _seconds(attempt: RunAttempt, began: float, next_began: float | None, last_sign: Callable[[int], float | None]) -> float:

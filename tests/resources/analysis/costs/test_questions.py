@@ -68,7 +68,12 @@ def test_what_was_saved_counts_with_what_the_trial_held_at_its_last_result() -> 
 
 
 def test_small_amounts_keep_digits_that_say_something() -> None:
-    assert [money(value, PRICES) for value in (0.0, 0.00123, 1234.5)] == ["0.00 USD", "0.0012 USD", "1,234.50 USD"]
+    assert [money(value, PRICES) for value in (0.0, 0.0000123, 0.00123, 1234.5)] == [
+        "0.00 USD",
+        "0.000012 USD",
+        "0.0012 USD",
+        "1,234.50 USD",
+    ]
 
 
 def test_a_sweeps_purposes_add_up_and_its_saving_is_the_leaderboards(backend: Backend, small_spec: Spec) -> None:
@@ -122,10 +127,17 @@ def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend,
         assert found.as_dict()["gpu_hours_this_month"]["left"] == found.hours.left
 
 
-def test_a_name_that_is_nothing_is_refused_with_those_that_there_are(backend: Backend, small_spec: Spec) -> None:
-    search(backend, small_spec(max_trials=1), score)
-    with pytest.raises(NotFound, match="no sweep, model or project 'smal'; the projects with sweeps or runs are small"):
-        costs(backend.store, backend.catalog, "smal", "sweep", PRICES)
+def test_a_name_that_is_nothing_is_refused_with_those_that_are_close_or_those_that_there_are(backend: Backend, small_spec: Spec) -> None:
+    sweep = search(backend, small_spec(max_trials=1, project="vision"), score)
+    with backend.catalog.write() as session:
+        add_version(session, model="eyes", version="v1", stage="staging")
+    for name, said in (
+        ("smal", "close to it: small"),
+        (f"{sweep}.0000", f"close to it: {sweep}"),
+        ("nothing", f"there are 4 sweeps, models and projects: eyes, small, {sweep}, vision"),
+    ):
+        with pytest.raises(NotFound, match=f"no sweep, model or project '{name}'; {said}"):
+            costs(backend.store, backend.catalog, name, "sweep", PRICES)
 
 
 def test_storage_is_exact_for_few_runs_and_an_estimate_for_many(backend: Backend) -> None:

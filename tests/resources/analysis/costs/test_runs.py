@@ -200,9 +200,9 @@ def test_a_champion_that_is_of_a_scripts_run_costs_what_that_run_did(either_back
     assert (found.champion_version, found.champion_run.name, found.champion_run.cost) == ("v1", "vision/a", pytest.approx(GPU_HOUR))
 
 
-def test_a_name_that_is_nothing_is_refused_with_the_projects_of_runs_as_well(either_backend: Backend) -> None:
+def test_a_name_that_is_nothing_is_refused_with_the_close_one_of_runs_alone(either_backend: Backend) -> None:
     ran(either_backend, "a", hardware(1), 1.0)
-    with pytest.raises(NotFound, match="no sweep, model or project 'visio'; the projects with sweeps or runs are vision"):
+    with pytest.raises(NotFound, match="no sweep, model or project 'visio'; close to it: vision"):
         cost_of(either_backend, "visio")
 
 
