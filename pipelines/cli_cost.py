@@ -81,11 +81,10 @@ def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
 
     prices, whole = found.prices, found.trained.cost + found.evaluation
     what = "all sweeps and runs" if found.of is None else f"the sweeps and runs of {found.of}"
-    hours = f", {found.trained.gpu_hours:,.2f} GPU-hours" if found.trained.gpu_hours else ""
+    hours = f", {found.trained.gpu_hours:,.2f} GPU-hours" if round(found.trained.gpu_hours, 2) else ""
     lost = f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted" if found.trained.lost else ""
     console.print(f"[bold]{what}[/]: {money(whole, prices)}{hours}{lost} ({prices.about()})", highlight=False)
-    if found.lines:
-        _print_lines(console, found.by, found.lines, prices)
+    _print_lines(console, found.by, found.lines, prices)
     for said in _about_runs(found, unread):
         console.print(said, highlight=False, markup=False)
     if found.evaluation:
@@ -118,7 +117,7 @@ def _about_runs(found: "Costs", unread: int) -> "Iterator[str]":
         cost = money(found.runs.cost, found.prices)
         yield f"{found.runs.name}: {cost} at most, as if they used all GPUs that they could see, or else all cores"
     if found.estimated:
-        yield f"  of these {money(found.estimated, found.prices)} for runs without an end, until their last sign of life"
+        yield f"  of these {money(found.estimated, found.prices)} for what runs or was killed, until its last sign of life"
     if found.elsewhere:
         yield f"not counted: attempts at runs that other tools trained (imported, or logged by their clients): {found.elsewhere}"
     if unread:
@@ -133,4 +132,5 @@ def _print_lines(console: "Console", by: str, lines: "list[Line]", prices: Any) 
         for line in largest(lines, _ROWS)
     ]
     columns = (by.replace("_", " "), "cost", "GPU-hours", "time", "attempts", "lost, at most")
-    print_table(console, columns, rows, right=columns[1:], first=True)
+    if rows:
+        print_table(console, columns, rows, right=columns[1:], first=True)

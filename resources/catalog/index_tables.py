@@ -82,7 +82,7 @@ class RunAttemptRow(Base):
     """What an attempt at a run held that is no trial's, as its record tells it: the ledger's attempts of trials are in ``attempts``.
 
     kind: script, rerun, or elsewhere: another tool trained it, or its record does not say on what. ``month`` is that of its end, or of its
-    last sign of life (2026-11, UTC). ``estimated``: it left no end, and ``seconds`` go to its last sign of life. It had ``nodes`` machines,
+    last sign of life (2026-11, UTC). ``estimated``: it left no end, so ``seconds`` go to its last sign of life. It had ``nodes`` machines,
     each with ``gpus`` that its processes could see (of ``gpu_type``, as the driver calls the first one) and ``cpus``. ``sweep`` and
     ``trial`` are what its id says if it is a trial's key, as that of a run is that an external loop records.
     """

@@ -53,7 +53,7 @@ def test_runs_of_scripts_are_counted_as_they_are_now_and_the_answer_says_how(bac
         found = json.loads(asked(backend, "notes", as_json=True))
         assert (found["attempts"], found["runs"]["attempts"], found["unread"]) == (1, 1, 0)
         assert found["runs"]["estimated"] == found["runs"]["cost"]
-        assert "for runs without an end, until their last sign of life" in asked(backend, "notes")
+        assert "for what runs or was killed, until its last sign of life" in asked(backend, "notes")
     (backend.store.folder or Path()).joinpath("runs/project=notes/r").mkdir()
     (backend.store.folder or Path()).joinpath("runs/project=notes/r/record.json").write_text("{")
     shown = " ".join(asked(backend, None).split())

@@ -106,7 +106,7 @@ class Costs:
         trained: all trainings in one.
         lines: by what was asked.
         runs: of ``trained``, runs of scripts and reruns.
-        estimated: of the cost of ``runs``, what is of attempts without an end, which count until their last sign of life.
+        estimated: of the cost of ``runs``, what is of attempts that run or were killed, which count until their last sign of life.
         elsewhere: attempts at runs that are not counted: another tool trained them, or their records do not say on what.
         evaluation: of all their reports.
         champion: what the model's champion cost, and its version; None without such a model, or where its champion is of no sweep.

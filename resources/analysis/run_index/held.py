@@ -11,6 +11,7 @@ from halving.records.gpus import seen_gpus
 
 SCRIPT, RERUN, ELSEWHERE = "script", "rerun", "elsewhere"
 """Kinds of :class:`resources.catalog.RunAttemptRow`."""
+_CRASHED = "crashed"  # what recovery writes of a killed attempt: it ended at its last point
 _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
 _FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))  # what the calendar has
 
@@ -38,7 +39,7 @@ def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Hel
                 "status": known_text(attempt.status),
                 "month": _month_of(began + seconds),
                 "seconds": seconds,
-                "estimated": attempt.ended is None,
+                "estimated": attempt.ended is None or attempt.status == _CRASHED,
                 **_machines(info, info.starts.get(attempt.number, info.record)),
                 **trial,
             }

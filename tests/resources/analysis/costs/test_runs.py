@@ -156,11 +156,13 @@ def test_what_left_no_end_counts_until_its_last_point_and_is_said_to_be_an_estim
     log_point(store, "resumed", 0.5)
     assert begin(store, "resumed", hardware(1), after=100) == 2
     end(store, "resumed", 101, attempt=2)
+    begin(store, "recovered", hardware(1))
+    end(store, "recovered", 4, status="crashed")
     write_long_ago(store)
     found = cost_of(either_backend, by="outcome")
-    assert found.runs.gpu_hours == pytest.approx(2 + 3 + 0 + 0.5 + 1)
-    assert found.estimated == pytest.approx(5.5 * GPU_HOUR)
-    assert {line.name: line.attempts for line in found.lines} == {"preempted or lost": 4, "completed": 1}
+    assert found.runs.gpu_hours == pytest.approx(2 + 3 + 0 + 0.5 + 1 + 4)
+    assert found.estimated == pytest.approx(9.5 * GPU_HOUR)
+    assert {line.name: line.attempts for line in found.lines} == {"preempted or lost": 4, "completed": 1, "crashed": 1}
 
 
 def test_a_run_that_trains_costs_what_it_has_held_until_now(backend: Backend) -> None:
