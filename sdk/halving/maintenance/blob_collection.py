@@ -42,11 +42,12 @@ NOBODY = Owner("", "unnamed blobs")
 
 
 class Blob(NamedTuple):
-    """One to delete."""
+    """One to delete; ``is_part``: of a sharded checkpoint whose manifest is deleted as well, before it."""
 
     digest: str
     bytes: int
     owner: Owner
+    is_part: bool = False
 
 
 class Marks:
@@ -108,7 +109,7 @@ def clock_of(store: Store, probe: str) -> float | None:
 def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
     """The blobs that nothing keeps and that were put last before a time (seconds since 1970, by the store's clock).
 
-    The parts of a sharded checkpoint are its owner's. Its manifest comes before them: it is never there without one of its parts.
+    The parts of a sharded checkpoint are its owner's.
 
     Raises:
         StoreError: the store cannot be listed.
@@ -120,19 +121,22 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
     parts: dict[str, Owner] = {}
     for blob, named in zip(manifests, _in_threads(store, lambda blob: _parts_of(store, blob.digest), manifests), strict=True):
         parts.update((f"sha256:{part.hex()}", blob.owner) for part in named)
-    owned = [blob._replace(owner=parts.get(blob.digest, blob.owner)) for blob in found]
-    return sorted(owned, key=lambda blob: blob.digest in parts)
+    return [blob._replace(owner=parts.get(blob.digest, blob.owner), is_part=blob.digest in parts) for blob in found]
 
 
 def delete_unmarked(store: Store, blobs: Iterable[Blob], before: float) -> list[Blob]:
     """Delete them, but none that was put again meanwhile; gives those that are gone. May be killed anywhere and repeated.
 
+    Parts of sharded checkpoints go when all manifests have: a manifest is never there without one of its parts.
+
     Raises:
         StoreError: the store refused.
     """
-    wanted = list(blobs)
-    gone = _in_threads(store, lambda blob: store.collect(blob_name(blob.digest), before), wanted)
-    return [blob for blob, is_gone in zip(wanted, gone, strict=True) if is_gone]
+    wanted, deleted = list(blobs), []
+    for group in ([blob for blob in wanted if not blob.is_part], [blob for blob in wanted if blob.is_part]):
+        gone = _in_threads(store, lambda blob: store.collect(blob_name(blob.digest), before), group)
+        deleted += [blob for blob, is_gone in zip(group, gone, strict=True) if is_gone]
+    return deleted
 
 
 def _folders(store: Store) -> list[str]:

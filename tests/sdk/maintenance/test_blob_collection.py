@@ -1,5 +1,6 @@
 """Collection of blobs: what is named stays, what is put in that moment stays, all else goes; in a folder and on S3, killed anywhere."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ import pytest
 
 from halving import Store, StoreError
 from halving.maintenance.blob_collection import NOBODY, Blob, Marks, Owner, delete_unmarked, find_unmarked
+from halving.maintenance.cold_tier import Movable, move_blobs
 from halving.maintenance.named_blobs import Record, digests_in, named_by_runs
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.cold import add_cold_root
 from halving.store.store import blob_name, digest_of
+from tests.changes import be_later, is_met, is_process_killed
 from tests.sdk.maintenance.test_orphan_files import in_days
 from tests.waiting import wait_for
 
@@ -79,7 +84,9 @@ def test_what_was_put_again_since_it_was_found_stays(store: Store, tmp_path: Pat
     assert store.has_blob(digest)
 
 
-def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_them(any_store: Store) -> None:
+def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_them(
+    any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     parts = [any_store.put_blob(b"part %d" % number) for number in range(6)]
 
     def manifest(*named: str) -> str:
@@ -92,15 +99,21 @@ def test_the_manifest_of_a_sharded_checkpoint_keeps_its_parts_and_goes_before_th
     marks.expire(raw(expired), OLD._replace(sharded=True))
     marks.keep_parts(any_store)
     found = find_unmarked(any_store, marks, time.time() + 60)
-    assert found.index(next(blob for blob in found if blob.digest == expired)) < min(
-        place for place, blob in enumerate(found) if blob.digest in parts[3:5]
-    )
     assert {(blob.digest, blob.owner.kind) for blob in found} == {
         (expired, "checkpoints"),
         (parts[3], "checkpoints"),
         (parts[4], "checkpoints"),
         (parts[5], "unnamed blobs"),
     }
+    collect, early = Store.collect, []
+
+    def look(store: Store, name: str, before: float) -> bool:
+        early.extend([name] if name in map(blob_name, parts[3:5]) and store.has_blob(expired) else [])
+        return collect(store, name, before)
+
+    monkeypatch.setattr(Store, "collect", look)
+    assert set(delete_unmarked(any_store, found, time.time() + 60)) == set(found)
+    assert early == []
 
 
 def test_records_are_read_once_and_only_new_ones_again(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,49 +247,69 @@ def test_a_collection_beside_runs_that_save_the_same_bytes_takes_nothing_that_th
     assert [any_store.get_blob(digest_of(content)) for content in contents] == contents
 
 
+@pytest.mark.parametrize("goes", ["deleted", "moved to a colder place"])
+def test_a_save_of_the_same_bytes_at_any_step_of_their_deletion_or_at_any_step_of_the_save_keeps_them(
+    any_store: Store, tmp_path: Path, goes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of both stops before its n-th change until the other has ended, or waits for it; for each n."""
+    root, question, options = any_store.root.partition("?")
+    cold = add_cold_root(any_store, f"{root}-cold{question}{options}")
+    contents = [b"weights %d" % number for number in range(20)]
+    for content in contents:
+        any_store.put_blob(content)
+    monkeypatch.setattr("halving.store.store.REFRESH_SECONDS", 0.1)
+    now = wait_for(lambda: second_after(any_store), 60, "a later second, because an object's time is of a whole one")
+    left = iter(contents)
+
+    def take(digest: str) -> None:
+        blobs = [blob for blob in find_unmarked(any_store, marks_of(any_store), now) if blob.digest == digest]
+        if goes == "deleted":
+            delete_unmarked(any_store, blobs, now)
+        else:
+            list(move_blobs(any_store, cold, [Movable(digest, 9)], now))
+
+    def save(content: bytes) -> None:
+        records = RunRecords(any_store, "p", "r")
+        records.add_checkpoint(SavedCheckpoint(contents.index(content), 1, any_store.put_blob(content), {}))
+
+    def meet(step: int, *, is_save_first: bool) -> bool:
+        content = next(left)
+        both = [partial(save, content), partial(take, digest_of(content))]
+        met = is_met(step, tmp_path, *both[:: 1 if is_save_first else -1])
+        for _ in range(2):
+            assert any_store.get_blob(digest_of(content)) == content
+            take(digest_of(content))
+        return met
+
+    for is_save_first in (True, False):
+        steps = next(step for step in itertools.count() if not meet(step, is_save_first=is_save_first))
+        assert steps > 2
+
+
+def second_after(store: Store) -> int:
+    """The second that it is, if all blobs were put in one before it; or 0."""
+    this = int(time.time())
+    return this if this >= max(written for _, _, written in store.files("artifacts")) + 1 else 0
+
+
 @pytest.mark.slow
-@pytest.mark.folder
-def test_a_collection_that_is_killed_at_any_step_is_finished_by_the_next(store: Store) -> None:
-    """In a child that is killed before its n-th change of the disk; for each n until it comes to its end."""
-    kept = store.put_blob(b"kept")
+def test_a_collection_that_is_killed_at_any_step_is_finished_by_the_next(any_store: Store, tmp_path: Path) -> None:
+    kept = any_store.put_blob(b"kept")
     marks = Marks()
     marks.keep(raw(kept))
-    ends, at = [], 0
-    while not ends:
-        doomed = [store.put_blob(b"doomed %d" % number) for number in range(2)]
-        child = os.fork()
-        if not child:
-            _kill_at(at)
-            delete_unmarked(store, find_unmarked(store, marks, time.time() + 60), time.time() + 60)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        ends += [at] if status == 0 else []
-        left = [name for name, _, _ in store.files("artifacts") if ".claim-" in name]
-        for name in left:  # it goes stale after two minutes
-            store.delete(name)
-        delete_unmarked(store, find_unmarked(store, marks, time.time() + 60), time.time() + 60)
-        assert [digest for digest in (kept, *doomed) if store.has_blob(digest)] == [kept]
-        at += 1
-    assert at > 4
 
+    def collect() -> None:
+        delete_unmarked(any_store, find_unmarked(any_store, marks, time.time() + 60), time.time() + 60)
 
-def _kill_at(step: int) -> None:
-    """Have this process killed before its n-th deletion of a file, or the writing of a marker."""
-    from halving.store import create_once
-
-    steps = iter(range(step + 1))
-
-    def tick(function: Any) -> Any:
-        def call(*arguments: Any) -> Any:
-            if next(steps) == step:
-                os.kill(os.getpid(), 9)
-            return function(*arguments)
-
-        return call
-
-    Store.delete = tick(Store.delete)  # type: ignore[method-assign]
-    create_once._is_alone = tick(create_once._is_alone)
-    create_once._withdraw = tick(create_once._withdraw)
+    for step in itertools.count():
+        doomed = [any_store.put_blob(b"doomed %d" % number) for number in range(2)]
+        was_killed = is_process_killed(step, tmp_path, collect)
+        be_later(any_store)
+        collect()
+        assert [digest for digest in (kept, *doomed) if any_store.has_blob(digest)] == [kept]
+        if not was_killed:
+            break
+    assert step > 4
 
 
 @pytest.mark.slow
