@@ -6,15 +6,18 @@ other record names are collected by retention afterwards, with its grace time. W
 """
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from halving.errors import NotFound
+from halving.maintenance.orphan_files import UNFINISHED_AGE
 from halving.metrics.manifest import run_folder
 from halving.query.runs import RUNNING, RunInfo, in_threads, list_names, read_run
 from halving.records.amendments import ACTIVE, ARCHIVED, DELETED, PREFIX, REMOVED, Amendment, amend, newest_amendment, staged
@@ -79,7 +82,10 @@ def remove_deleted(
     moment = now or datetime.now(UTC)
     for name, run in _candidates(store, catalog, project):
         days = policy.of(name).trash.days
-        if days is not None and (trashed := _expired(store, name, run, moment - timedelta(days=days))) is not None:
+        names = store.names(_folder(name, run))
+        if not dry_run and not any(file == "record.json" or file.startswith(PREFIX) for file in names):
+            _delete_left_folder(store, _folder(name, run), moment)
+        elif days is not None and (trashed := _expired(store, name, run, names, moment - timedelta(days=days))) is not None:
             yield _removed(store, catalog, trashed, dry_run=dry_run)
 
 
@@ -94,11 +100,13 @@ def _candidates(store: Store, catalog: Catalog, project: str | None) -> Iterator
     yield from (pair for pair in sorted(listed) if known.get(pair) not in (ACTIVE, ARCHIVED))
 
 
-def _expired(store: Store, project: str, run: str, before: datetime) -> Trashed | None:
-    """A run whose days in the trash are over, or that is half removed; None: it is neither."""
-    folder = _folder(project, run)
-    names = store.names(folder)
-    amended = newest_amendment(store, folder, names)
+def _expired(store: Store, project: str, run: str, names: list[str], before: datetime) -> Trashed | None:
+    """A run whose days in the trash are over, or that is half removed; None: it is neither.
+
+    Args:
+        names: of the files in the run's folder.
+    """
+    amended = newest_amendment(store, _folder(project, run), names)
     if amended.get("lifecycle") not in (DELETED, REMOVED):
         return None
     since = str(amended["since"])
@@ -165,12 +173,31 @@ def _delete_files(store: Store, project: str, run: str) -> None:
     in_threads(store.delete, [f"{folder}/{name}" for name in own if name not in ("record.json", last)])
     for name in filter(None, ("record.json", last)):  # none: another retention was faster
         store.delete(f"{folder}/{name}")
-    # From now on a run of the same id may begin: only an empty folder goes.
+    _delete_empty_folder(store, folder)
+
+
+def _delete_left_folder(store: Store, folder: str, now: datetime) -> None:
+    """Delete the folders of a run whose removal was killed when it had no file any more; not one that a run has just made, to begin there.
+
+    Without it the run would be listed for ever, as one of which nothing can be read.
+    """
     if store.folder is not None:
-        with contextlib.suppress(OSError):
-            (store.folder / folder).rmdir()
-    elif not store.names(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if (store.folder / folder).stat().st_mtime > (now - UNFINISHED_AGE).timestamp():
+                return
+    _delete_empty_folder(store, folder)
+
+
+def _delete_empty_folder(store: Store, folder: str) -> None:
+    """Delete a folder if it has no file, with the folders in it: a run of the same id may have begun there."""
+    if any(store.files(folder)):
+        return
+    if store.folder is None:
         store.delete_below(folder)
+        return
+    for inner, _, _ in os.walk(store.folder / folder, topdown=False):
+        with contextlib.suppress(OSError):  # a run has just begun there
+            Path(inner).rmdir()
 
 
 def _files(store: Store, project: str, run: str) -> Iterator[tuple[str, int, float]]:

@@ -1,4 +1,4 @@
-"""A policy carried out: what it keeps stays, the rest goes; beside a promotion, a restore and a rerun; killed anywhere."""
+"""A policy carried out: what it keeps stays, the rest goes; beside a promotion, a restore and a rerun."""
 
 import json
 import os
@@ -373,50 +373,6 @@ def test_on_s3_a_retention_lists_and_reads_only_what_is_new(
     assert carried_out(backend, 15).gone == []
     assert [name for name in reads if name.startswith("runs/")] == []
     backend.catalog.close()
-
-
-@pytest.mark.slow
-def test_a_retention_that_is_killed_at_any_step_is_finished_by_the_next(backend: Backend, spec: SweepSpec) -> None:
-    step, done, kept = 0, False, backend.store.put_blob(b"a champion")
-    with backend.catalog.write() as session:
-        session.add(snapshot_row("sha256:s"))
-        session.flush()
-        add_version(session, model="kept", version="1.0.0", stage="champion", checkpoint=kept)
-    while not done:
-        sweep = add_sweep(backend, spec)
-        backend.catalog.engine.dispose()
-        child = os.fork()
-        if not child:
-            _kill_at(step)
-            carried_out(backend, 15)
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        done = status == 0
-        for name in [name for name, _, _ in backend.store.files("artifacts") if ".claim-" in name]:
-            backend.store.delete(name)  # it goes stale after two minutes
-        carried_out(backend, 15)
-        assert left(backend.store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: []}, step
-        assert backend.store.has_blob(kept)
-        step += 1 + step // 4
-    assert step > 20
-
-
-def _kill_at(step: int) -> None:
-    """Have this process killed before its n-th deletion, replacement or transaction."""
-    from resources.catalog import Catalog
-
-    count = iter(range(step + 1))
-
-    def tick(function: Any) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
-            if next(count) == step:
-                os.kill(os.getpid(), 9)
-            return function(*arguments, **named)
-
-        return call
-
-    for owner, name in ((Store, "delete"), (Store, "replace"), (Store, "collect"), (Catalog, "write")):
-        setattr(owner, name, tick(getattr(owner, name)))
 
 
 def test_two_retentions_at_a_time_take_each_blob_once(backend: Backend, spec: SweepSpec) -> None:

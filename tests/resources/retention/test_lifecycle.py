@@ -222,6 +222,30 @@ def test_whoever_is_killed_while_a_run_is_removed_leaves_the_rest_to_the_next_on
         assert files_of(backend.store, run) == []
 
 
+def test_the_folder_of_a_removal_that_was_killed_at_its_very_end_goes_later_and_one_that_a_run_has_just_made_stays(
+    backend: Backend, any_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_run(any_store, "a")
+    with backend.catalog.write() as session:
+        set_lifecycle(session, any_store, "p", "a", "deleted", actor="ada")
+    policy = parse_policy({"trash": {"days": 0}}, "test")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trash, "_delete_empty_folder", killed)
+        with pytest.raises(KeyboardInterrupt):
+            empty_trash(any_store, backend.catalog, policy)
+    assert list(any_store.files("runs")) == []
+    if any_store.folder is not None:
+        (any_store.folder / "runs/project=p/a/artifacts").mkdir()  # a folder in it is not deleted either
+        empty_trash(any_store, backend.catalog, policy)
+        assert any_store.names("runs/project=p") == ["a"]
+    empty_trash(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
+    assert any_store.names("runs/project=p") == []
+
+
 def test_a_restore_in_the_moment_of_the_removal_is_first_or_refused(backend: Backend, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     change(backend, run, "deleted")
     monkeypatch.setattr(
