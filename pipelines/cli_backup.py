@@ -98,13 +98,11 @@ def run_restore(arguments: argparse.Namespace) -> int:
     JSON: ``{"backup", "root", "files", "bytes", "rows", "seconds", "problems"}``; ``problems`` of writing what the store says of models.
     """
     from halving import Store
-    from resources.registry.publishing import publish
     from resources.upkeep.restore import restore
 
     backend = backend_of(arguments)
     with _progress(arguments, "restored") as shown:
         done = restore(Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown)
-    problems = publish(backend.store, backend.catalog)
     kept = done.manifest
     found = {
         "backup": kept.id,
@@ -113,12 +111,12 @@ def run_restore(arguments: argparse.Namespace) -> int:
         "bytes": kept.bytes,
         "rows": dict(kept.rows),
         "seconds": done.seconds,
-        "problems": problems,
+        "problems": done.problems,
     }
     text = f"backup {kept.id} is restored into {backend.store.root}: {kept.count} files, {size(kept.bytes)}, "
     text += f"{sum(kept.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
     text += "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when they are launched again"
-    text = "\n".join([text, *problems])
+    text = "\n".join([text, *done.problems])
     answer(arguments, found, lambda console: console.print(text, highlight=False, soft_wrap=True))
     return 0
 

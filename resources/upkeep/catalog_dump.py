@@ -65,11 +65,23 @@ def check_empty(catalog: Catalog) -> None:
     Raises:
         InvalidInput: it is; the message names the table.
     """
+    for table, count in _counted(catalog).items():
+        if count > _MADE_WITH_THE_SCHEMA.get(table, 0):
+            raise InvalidInput(f"{catalog!r} is not accepted: it has {count} {table}; give a catalog with nothing in it")
+
+
+def is_filled(catalog: Catalog, rows: Mapping[str, int]) -> bool:
+    """Whether a catalog has rows, and of each table at least as many as a dump has."""
+    counts = _counted(catalog)
+    has_rows = any(count > _MADE_WITH_THE_SCHEMA.get(table, 0) for table, count in counts.items())
+    return has_rows and all(counts.get(table, 0) >= count for table, count in rows.items())
+
+
+def _counted(catalog: Catalog) -> dict[str, int]:
+    """How many rows there are, by table."""
+    tables = [table for table in Base.metadata.sorted_tables if table.name not in _REBUILT]
     with catalog.read() as session:
-        for table in Base.metadata.sorted_tables:
-            count = session.scalar(select(func.count()).select_from(table)) or 0
-            if table.name not in _REBUILT and count > _MADE_WITH_THE_SCHEMA.get(table.name, 0):
-                raise InvalidInput(f"{catalog!r} is not accepted: it has {count} {table.name}; give a catalog with nothing in it")
+        return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
 
 
 def check_revision(revision: str) -> None:

@@ -1,10 +1,7 @@
 """A backup has all that its catalog names, shares what does not change with earlier ones, and is whole or is none."""
 
 import json
-import os
 import secrets
-import subprocess
-import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +23,7 @@ from resources.upkeep import backup as backup_module
 from resources.upkeep.backup import back_up
 from resources.upkeep.backup_files import backups_of, files_to_keep, read_backup, unpack
 from resources.upkeep.restore import restore
-from tests.backends import CHECKOUT, add_version, snapshot_row
+from tests.backends import add_version, snapshot_row
 from tests.postgres import Postgres
 from tests.s3 import S3
 from tests.sdk.metric_files import read_points, write_segment
@@ -317,56 +314,6 @@ def test_rows_of_an_earlier_schema_are_loaded_into_it_and_upgraded(catalog: Cata
     with catalog.read() as session:
         assert catalog.snapshot(session, "sha256:s").recipe is not None, "a column of a later schema"
     command.check(catalog.alembic())
-
-
-_KILLED = """
-import os, signal, sys
-from halving import Store
-from resources.catalog import Catalog
-from resources.upkeep.backup import back_up
-from resources.upkeep.restore import restore
-
-root, url, place, action, at = sys.argv[1:]
-count = 0
-def counted(write):
-    def counting(*arguments, **named):
-        global count
-        if count == int(at):
-            os.kill(os.getpid(), signal.SIGKILL)
-        count += 1
-        return write(*arguments, **named)
-    return counting
-Store.create, Store.put_hashed_blob = counted(Store.create), counted(Store.put_hashed_blob)
-catalog = Catalog(url)
-if action == "backup":
-    back_up(Store(root), catalog, Store(place))
-else:
-    restore(Store(place), Store(root), lambda: catalog)
-"""
-
-
-@pytest.mark.slow
-def test_killed_anywhere_a_backup_is_none_and_a_restore_goes_on(backend: Backend, tmp_path: Path) -> None:
-    for number in range(3):
-        backend.store.put_blob(bytes([number]))
-    place = place_of(backend)
-
-    def killed(root: str, url: str, action: str, at: int) -> bool:
-        arguments = [sys.executable, "-c", _KILLED, root, url, place.root, action, str(at)]
-        return subprocess.run(arguments, cwd=CHECKOUT, env=dict(os.environ), check=False).returncode == -9
-
-    root, url = backend.store.root, backend.catalog.url
-    for at in (1, 4):  # of the files, and of its own, of which the manifest is the last
-        assert killed(root, url, "backup", at)
-        assert backups_of(place) == []
-        with pytest.raises(NotFound, match="no backup in"):
-            restore(place, Store(tmp_path / "x"), lambda: backend.catalog)
-    back_up(backend.store, backend.catalog, place)
-    store, target = str(tmp_path / "restored"), f"sqlite:///{tmp_path}/c/catalog.db"
-    assert killed(store, target, "restore", 2)
-    with closing(Catalog(target)) as catalog:
-        restore(place, Store(store), lambda: catalog)
-    assert everything(Store(store)) == everything(backend.store)
 
 
 def test_backups_of_an_object_store_are_kept_in_one(s3: S3, backend: Backend, tmp_path: Path) -> None:

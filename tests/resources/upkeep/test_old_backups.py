@@ -1,12 +1,8 @@
 """Of old backups nothing is left but what a newer one needs; a backup that is whole stays whole, whoever is killed or at work beside it."""
 
-import os
 import secrets
-import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,12 +26,9 @@ from resources.upkeep.backup_files import (
     write_backup,
 )
 from resources.upkeep.old_backups import Pruned, prune_backups
+from tests.changes import Killed
 
 DAY = 86_400.0
-
-
-class _Killed(BaseException):
-    """Nothing catches it, as nothing catches a kill."""
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -90,49 +83,6 @@ def test_what_was_copied_within_two_days_goes_later(backend: Backend, place: Sto
     assert whole(place) == [second]
 
 
-def test_killed_anywhere_every_backup_that_is_left_is_whole_and_a_second_call_finishes(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(at: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def counted(act: Callable[..., Any]) -> Callable[..., Any]:
-            def counting(*arguments: Any, **named: Any) -> Any:
-                nonlocal left
-                left -= 1
-                if left < 0:
-                    raise _Killed
-                return act(*arguments, **named)
-
-            return counting
-
-        left = at
-        return counted
-
-    first = Store(f"{backend.store.root}-backups")
-    _, second = [made(backend, first, page) for page in ("one", "two")]
-    ends, at = set(), 0
-    while True:
-        assert first.folder
-        folder = Path(shutil.copytree(first.folder, f"{first.folder}-{at}"))
-        place = Store(folder)
-        with monkeypatch.context() as patched:
-            counted = killed(at)
-            for name in ("delete", "delete_below", "collect"):
-                patched.setattr(Store, name, counted(getattr(Store, name)))
-            try:
-                pruned(backend, place, 1)
-            except _Killed:
-                ends.add(len(whole(place)))
-            else:
-                break
-        for marker in folder.rglob(".claim-*"):
-            os.utime(marker, (0, 0))  # a killed process's counts for two minutes
-        pruned(backend, place, 1)
-        assert whole(place) == [second]
-        assert len(everything(place)) == 4 + 1, "its own four files and one content"
-        at += 1
-    assert ends == {2, 1}
-
-
 def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it_builds_goes(
     backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,10 +107,10 @@ def test_what_a_backup_needs_that_is_being_made_stays_though_the_one_on_which_it
 
 def test_what_a_killed_one_left_stays_for_a_week(backend: Backend, place: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
-        raise _Killed
+        raise Killed
 
     monkeypatch.setattr(backup_module, "write_backup", killed)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         made(backend, place, "killed")
     monkeypatch.undo()
     left = made(backend, place, "whole")
