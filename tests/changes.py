@@ -7,16 +7,16 @@ comes to its end, has been in every state that a kill can leave, but for what th
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
 from halving import Store
 from halving.store import create_once
@@ -61,15 +61,15 @@ def before_each_change(within: Path, tell: Callable[[], None]) -> Iterator[None]
         tell()
 
     opened: Callable[[Files], Any] = vars(Files)["filesystem"].fget
-    with pytest.MonkeyPatch.context() as patch:
+    sqlalchemy = sys.modules.get("sqlalchemy")  # the SDK's tests do without it
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         for name, place in _OF_SYSTEM.items():
             patch.setattr(os, name, telling_within(getattr(os, name), place))
         patch.setattr(Files, "filesystem", property(lambda files: _Filesystem(opened(files), tell)))
-        event.listen(Engine, "commit", on_commit)
-        try:
-            yield
-        finally:
-            event.remove(Engine, "commit", on_commit)
+        if sqlalchemy is not None:
+            sqlalchemy.event.listen(sqlalchemy.Engine, "commit", on_commit)
+            stack.callback(sqlalchemy.event.remove, sqlalchemy.Engine, "commit", on_commit)
+        yield
 
 
 def is_killed(step: int, within: Path, action: Callable[[], object]) -> bool:
