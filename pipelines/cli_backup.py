@@ -24,15 +24,16 @@ def add_backup_commands(commands: Any) -> None:
     made.add_argument("--list", action="store_true", help="make none: list those that there are")
     description = "restore a backup into an empty store (--root, HALVING_ROOT) and an empty catalog (HALVING_CATALOG)"
     restored = add_command(commands, "restore", description, run_restore, place=place)
-    restored.add_argument("--backup", metavar="ID", help="which one (default: the newest)")
+    restored.add_argument("--backup", metavar="ID", help="which one (default: the newest, where all are of one store)")
 
 
 def run_backup(arguments: argparse.Namespace) -> int:
-    """Make a backup, and delete old ones.
+    """Make a backup, and delete old ones. The status is 1 where it lacks what the catalog names; then no old one is deleted.
 
-    JSON: ``{"backup", "place", "files", "bytes", "copied", "copied_bytes", "rows", "revision", "seconds", "pruned"}``; ``copied`` is what
-    was not there already, ``rows`` of the catalog by table, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without
-    ``--keep``. With ``--list``: see :func:`_list_backups`.
+    JSON: ``{"backup", "place", "of", "files", "bytes", "copied", "copied_bytes", "rows", "revision", "seconds", "missing", "pruned"}``;
+    ``of`` is the store's root, ``copied`` what was not there already, ``rows`` of the catalog by table, ``missing`` what the catalog names
+    and the store lacks: ``[{"digest", "what"}]``, ``pruned`` what went: ``{"backups", "contents", "bytes"}``; null without ``--keep``, or
+    where something is missing. With ``--list``: see :func:`_list_backups`.
     """
     from halving import Store
     from resources.upkeep.backup import back_up
@@ -45,10 +46,11 @@ def run_backup(arguments: argparse.Namespace) -> int:
     with _progress(arguments, "copied") as shown:
         made = back_up(backend.store, backend.catalog, place, shown)
     kept = made.manifest
-    pruned = prune_after(place, backend.store.root, arguments.keep, kept.id) if arguments.keep else None
+    pruned = prune_after(place, backend.store.root, arguments.keep, made) if arguments.keep else None
     found = {
         "backup": kept.id,
         "place": place.root,
+        "of": kept.root,
         "files": kept.count,
         "bytes": kept.bytes,
         "copied": made.copied,
@@ -56,32 +58,40 @@ def run_backup(arguments: argparse.Namespace) -> int:
         "rows": dict(kept.rows),
         "revision": kept.revision,
         "seconds": made.seconds,
+        "missing": [{"digest": content.digest, "what": content.what} for content in made.missing],
         "pruned": asdict(pruned) if pruned else None,
     }
-    text = f"backup {kept.id}: {kept.count} files, {size(kept.bytes)}, and {sum(kept.rows.values())} rows of the catalog"
+    text = f"backup {kept.id} of {kept.root}: {kept.count} files, {size(kept.bytes)}, and {sum(kept.rows.values())} rows of the catalog"
     text += f"; {made.copied} files, {size(made.copied_bytes)}, were new; {made.seconds:.1f} s"
     if pruned:
         text += f"\n{len(pruned.backups)} older backups went, and {pruned.contents} files that no other one has, {size(pruned.bytes)}"
-    text += f"\nto restore it: halving restore {place.root}"
-    answer(arguments, found, lambda console: console.print(text, highlight=False, soft_wrap=True))
-    return 0
+    if made.problem:
+        text += f"\n{made.problem}"
+    text += f"\nto restore it: halving restore {place.root} --backup {kept.id}"
+    answer(arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True))
+    return 1 if made.missing else 0
 
 
 def _list_backups(arguments: argparse.Namespace, place: "Store") -> int:
-    """List a place's backups, oldest first. JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes"}]}``."""
-    from resources.upkeep.backup_files import backups_of, read_manifest
+    """List a place's backups, oldest first.
+
+    JSON: ``{"place", "backups": [{"backup", "began", "root", "files", "bytes", "missing"}]}``; ``missing`` is how many contents a backup
+    lacks that its catalog names.
+    """
+    from resources.upkeep.backup_files import backups_of, read_manifests
 
     rows: list[dict[str, Any]] = []
-    for manifest in (read_manifest(place, backup) for backup in backups_of(place)):
+    for manifest in read_manifests(place, backups_of(place)):
         began = datetime.fromtimestamp(manifest.began, UTC).isoformat()
-        rows.append({"backup": manifest.id, "began": began, "root": manifest.root, "files": manifest.count, "bytes": manifest.bytes})
+        sizes = {"files": manifest.count, "bytes": manifest.bytes, "missing": manifest.missing}
+        rows.append({"backup": manifest.id, "began": began, "root": manifest.root, **sizes})
 
     def show(console: Any) -> None:
         if not rows:
             console.print(f"there are no backups in {place.root}", highlight=False, markup=False)
             return
-        table = [[row["backup"], moment(row["began"]), row["root"], row["files"], size(row["bytes"])] for row in rows]
-        print_table(console, ("backup", "began", "of", "files", "bytes"), table, right=("files", "bytes"), first=True)
+        table = [[row["backup"], moment(row["began"]), row["root"], row["files"], size(row["bytes"]), row["missing"]] for row in rows]
+        print_table(console, ("backup", "began", "of", "files", "bytes", "missing"), table, right=("files", "bytes", "missing"), first=True)
 
     return answer(arguments, {"place": place.root, "backups": rows}, show)
 
@@ -95,29 +105,36 @@ def _keep(text: str) -> int:
 def run_restore(arguments: argparse.Namespace) -> int:
     """Restore a backup.
 
-    JSON: ``{"backup", "root", "files", "bytes", "rows", "seconds", "problems"}``; ``problems`` of writing what the store says of models.
+    JSON: ``{"backup", "of", "root", "files", "bytes", "missing", "rows", "seconds", "problems"}``; ``of`` is the root of the store that was
+    backed up, ``missing`` how many contents the backup lacks that its catalog names, ``problems`` of writing what the store says of models.
     """
     from halving import Store
+    from resources.catalog.opening import url_of_catalog
     from resources.upkeep.restore import restore
 
     backend = backend_of(arguments)
+    url = url_of_catalog(backend.store, backend.catalog_url)
     with _progress(arguments, "restored") as shown:
-        done = restore(Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown)
+        done = restore(Store(arguments.place), backend.store, lambda: backend.catalog, arguments.backup, shown, url=url)
     kept = done.manifest
     found = {
         "backup": kept.id,
+        "of": kept.root,
         "root": backend.store.root,
         "files": kept.count,
         "bytes": kept.bytes,
+        "missing": kept.missing,
         "rows": dict(kept.rows),
         "seconds": done.seconds,
         "problems": done.problems,
     }
-    text = f"backup {kept.id} is restored into {backend.store.root}: {kept.count} files, {size(kept.bytes)}, "
+    text = f"backup {kept.id} of {kept.root} is restored into {backend.store.root}: {kept.count} files, {size(kept.bytes)}, "
     text += f"{sum(kept.rows.values())} rows of the catalog; {done.seconds:.1f} s\n"
     text += "halving index brings the index of runs up to date, a server does so by itself; sweeps go on when they are launched again"
+    if kept.missing:
+        text += f"\nit lacks {kept.missing} contents that its catalog names: halving doctor --all says which; an earlier one may have them"
     text = "\n".join([text, *done.problems])
-    answer(arguments, found, lambda console: console.print(text, highlight=False, soft_wrap=True))
+    answer(arguments, found, lambda console: console.print(text, highlight=False, markup=False, soft_wrap=True))
     return 0
 
 

@@ -95,7 +95,7 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
 
 @dg.op
 def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: Backend) -> None:
-    """Make a backup of the store and the catalog, and then delete old ones."""
+    """Make a backup of the store and the catalog, and then delete old ones. It fails where the backup lacks what the catalog names."""
     with expected_failures():
         if not (where := config.place or os.environ.get(BACKUP_PLACE)):
             raise InvalidInput(f"place = null is not accepted: give a folder or s3://bucket/prefix, here or by {BACKUP_PLACE}")
@@ -104,11 +104,15 @@ def make_backup(context: dg.OpExecutionContext, config: BackupConfig, backend: B
         kept = made.manifest
         context.log.info(f"backup {kept.id} in {place.root}: {kept.count} files, {kept.bytes} bytes; {made.copied} files were new")
         found: dict[str, Any] = {"backup": kept.id, "place": place.root, "files": kept.count, "bytes": kept.bytes}
-        found |= {"copied": made.copied, "copied_bytes": made.copied_bytes}
+        found |= {"copied": made.copied, "copied_bytes": made.copied_bytes, "missing": len(made.missing)}
+        pruned = None
         if config.keep is not None:
-            pruned = prune_after(place, backend.store.root, config.keep, kept.id)
+            pruned = prune_after(place, backend.store.root, config.keep, made)
+        if pruned:
             context.log.info(f"older backups that went: {pruned.backups}; {pruned.contents} contents, {pruned.bytes} bytes")
             found |= {"deleted_backups": len(pruned.backups), "deleted_bytes": pruned.bytes}
+    if made.problem:
+        raise dg.Failure(made.problem, metadata=found, allow_retries=False)
     context.add_output_metadata(found)
 
 

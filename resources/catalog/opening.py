@@ -20,10 +20,19 @@ def open_catalog(store: Store, url: str | None = None, **options: Any) -> Catalo
     Raises:
         InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
     """
+    return _opened(url_of_catalog(store, url), **options)
+
+
+def url_of_catalog(store: Store, url: str | None = None) -> str:
+    """Where a store's catalog is: the URL that is given, else ``HALVING_CATALOG``, else ``catalog.db`` in the store's folder.
+
+    Raises:
+        InvalidInput: no URL is given and the store is not a folder, which could hold an SQLite file.
+    """
     url = url or os.environ.get("HALVING_CATALOG")
     if url is None and store.folder is None:
         raise InvalidInput(f"catalog_url is needed with the store {store.root}: set HALVING_CATALOG to a Postgres URL")
-    return _opened(url or f"sqlite:///{store.folder}/catalog.db", **options)
+    return url or f"sqlite:///{store.folder}/catalog.db"
 
 
 def catalog_at_hand(store: Store) -> Catalog | None:

@@ -11,7 +11,7 @@ import gzip
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,12 +19,15 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from sqlalchemy.orm import Session
+
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.machine.temporary_folders import scratch_folder
 from halving.store.json_files import to_json
 from halving.store.local_files import path_of, temporary_file
 from halving.store.store import Store, blob_name, digest_of
-from resources.catalog import Catalog
+from resources.analysis.named_contents import NamedContent, contents_of_models, contents_of_paused_trials, find_missing
+from resources.catalog import Catalog, ModelVersionRow, TrialRow
 from resources.upkeep.ahead import files_ahead
 from resources.upkeep.backup_files import (
     BEGUN,
@@ -36,10 +39,12 @@ from resources.upkeep.backup_files import (
     backups_of,
     digest_in,
     file_of,
+    files_of_models,
     files_to_keep,
     pack,
     read_checked,
     read_manifest,
+    read_manifests,
     unpack,
     write_backup,
 )
@@ -51,6 +56,7 @@ _SMALL = 1 << 23  # bytes that are copied through memory
 _LATE_SECONDS = 86_400.0  # before the end of the time that a backup may take, from when on none is published
 _SETTLED_SECONDS = 60.0  # a file that was written so long before a backup had the time of writing that it has for good
 _PART = 1_000  # files between two words of progress
+_SHOWN = 5
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Progress = Callable[[int, int], None]
 """Called with how many files are in the backup, and how many there are."""
@@ -62,12 +68,26 @@ class Made:
 
     Attributes:
         copied, copied_bytes: what was not there already.
+        missing: what it lacks that its catalog names, because the store lacks it.
     """
 
     manifest: BackupManifest
     copied: int
     copied_bytes: int
     seconds: float
+    missing: Sequence[NamedContent] = ()
+
+    @property
+    def problem(self) -> str:
+        """What is missing, for people; empty where nothing is."""
+        if not self.missing:
+            return ""
+        shown = "; ".join(f"{content.what} ({content.digest})" for content in self.missing[:_SHOWN])
+        more = f"; and {len(self.missing) - _SHOWN} more" if len(self.missing) > _SHOWN else ""
+        return (
+            f"backup {self.manifest.id} lacks {len(self.missing)} contents that the catalog names, because they are not in the store "
+            f"{self.manifest.root}: {shown}{more}. No older backup was deleted. halving doctor --all says what mends each"
+        )
 
 
 class _Copied(NamedTuple):
@@ -83,7 +103,7 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
         place: where backups are to be: a folder or an object store of their own.
 
     Raises:
-        InvalidInput: the place is the store, or inside of it.
+        InvalidInput: the place is the store, or inside of it; or the store has no file where there should be some.
         StoreError: the store, or the place, refuses; or a file is not what its digest says; or it took more than six days.
     """
     _check_apart(store, place)
@@ -92,13 +112,23 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
     with _under_way(place, backup) as base, scratch_folder("backup") as folder:
         copying = _Copying(store, place, _known(place, base), progress)
         dump = folder / "catalog.jsonl.gz"
+        contents: list[NamedContent] = []
+        missing: list[NamedContent] = []
         for _ in range(_TRIES):
-            before = {name for name, _, _ in files_to_keep(store)}
-            rows, revision = dump_catalog(catalog, dump), revision_of(catalog)
+            before = {name for name, _, _ in files_to_keep(store, catalog.url)}
+            contents.clear()
+            rows = dump_catalog(catalog, dump, lambda session: contents.extend(_contents_of(session)))
+            revision = revision_of(catalog)
+            if not before:
+                _check_is_there(store, catalog, place, rows)
             if not copying.copy((name, 0, 0.0) for name in sorted(before & set(map(blob_name, _named(dump))))):
                 continue  # a file that the catalog named has been deleted
-            if not any(copying.copy(files_to_keep(store)) for _ in range(_TRIES)):
+            if not any(copying.copy(files_to_keep(store, catalog.url)) for _ in range(_TRIES)):
                 continue
+            former = {content.digest for content in missing}
+            missing = find_missing(store, contents, copying.files.__contains__)
+            if {content.digest for content in missing} != former:
+                continue  # gone since the catalog was dumped, or lost: what the next round misses as well is lost
             ahead, apart = files_ahead(store, copying.files, before, *attempts_in(dump))
             if apart:
                 break
@@ -113,11 +143,13 @@ def back_up(store: Store, catalog: Catalog, place: Store, progress: Progress | N
         place.create(file_of(backup, FILES), files, sole=True)
         size = sum(file.bytes for file in kept.values())
         digests = digest_of(dump), digest_of(files)
-        manifest = BackupManifest(backup, moment, store.root, revision, *digests, rows=rows, count=len(kept), bytes=size)
+        manifest = BackupManifest(
+            backup, moment, store.root, revision, *digests, rows=rows, count=len(kept), bytes=size, missing=len(missing)
+        )
         if time.time() > moment + LONGEST_SECONDS - _LATE_SECONDS:
             raise StoreError(f"backup {backup} took longer than six days, so what it copied first may be gone by now: make another one")
         write_backup(place, manifest)
-    return Made(manifest, copying.copied, copying.copied_bytes, time.monotonic() - began)
+    return Made(manifest, copying.copied, copying.copied_bytes, time.monotonic() - began, missing)
 
 
 def _check_apart(store: Store, place: Store) -> None:
@@ -130,6 +162,29 @@ def _check_apart(store: Store, place: Store) -> None:
         together = here_root.startswith(there_root) or there_root.startswith(here_root)
     if together:
         raise InvalidInput(f"{place.root} is not accepted: give a place for backups that is apart from the store {store.root}")
+
+
+def _contents_of(session: Session) -> list[NamedContent]:
+    return [*contents_of_models(session), *contents_of_paused_trials(session)]
+
+
+def _check_is_there(store: Store, catalog: Catalog, place: Store, rows: Mapping[str, int]) -> None:
+    """Refuse a store without any file where the catalog, or an earlier backup, says that there should be some."""
+    if next(files_of_models(store), None) is not None:
+        return
+    tables = {"trials": TrialRow, "versions of models": ModelVersionRow}
+    named = [f"{count} {noun}" for noun, table in tables.items() if (count := rows[table.__tablename__])]
+    earlier = [manifest for manifest in read_manifests(place, backups_of(place)) if manifest.root == store.root and manifest.count]
+    if named:
+        reason = f"the catalog {catalog!r} has {' and '.join(named)}"
+    elif earlier:
+        reason = f"its backup {earlier[-1].id} has {earlier[-1].count}"
+    else:
+        return
+    raise InvalidInput(
+        f"the store {store.root} is not accepted: it has no files, and {reason}. Is its disk mounted, and is it the right one (--root, "
+        "HALVING_ROOT)? No backup was made, and none deleted"
+    )
 
 
 class _Known(NamedTuple):

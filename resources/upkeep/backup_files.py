@@ -5,12 +5,17 @@ digests, ``catalog.jsonl.gz`` and ``files.parquet``, the list of the store's fil
 digests, as blobs of a store do, and all backups of a place share them.
 """
 
+import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from sqlalchemy import make_url
 
 from halving.errors import InvalidInput, NotFound, StoreError
 from halving.store.cold import BLOBS
@@ -50,6 +55,7 @@ class BackupManifest:
         catalog, files: digests of the two files.
         rows: of the catalog, by table.
         count, bytes: of the store's files.
+        missing: how many contents it lacks that its catalog names, because the store lacked them.
     """
 
     id: str
@@ -61,20 +67,40 @@ class BackupManifest:
     rows: Mapping[str, int]
     count: int
     bytes: int
+    missing: int = 0
     format: int = FORMAT
 
 
-def files_to_keep(store: Store) -> Iterator[tuple[str, int, float]]:
+def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, int, float]]:
     """Name, bytes and time of writing of each file of a store that a backup holds.
 
     Blobs that lie in a colder place are among them: a restored store has all in one place. The catalog's own file is dumped instead;
     Dagster's instance and journals, which belong to a machine, are left out, and so are files that are being written, and what the store
     says of models, which is written again from the catalog.
+
+    Args:
+        url: the catalog's, which may be another file in the store than ``catalog.db``.
     """
+    of_catalog = names_of_catalog(store, url)
     for name, size, written in chain(store.files(""), *(place.files(BLOBS.rstrip("/")) for place in store.colder_places)):
         name = name.lstrip("/")
-        if not name.startswith(_LEFT_OUT) and not any(part.startswith(".") for part in name.split("/")):
+        is_left_out = name.startswith(_LEFT_OUT) or name in of_catalog or any(part.startswith(".") for part in name.split("/"))
+        if not is_left_out:
             yield name, size, written
+
+
+def names_of_catalog(store: Store, url: str | None) -> frozenset[str]:
+    """What SQLite's catalog may have in the store's folder: its file, what SQLite keeps beside it, and its locks."""
+    parsed = make_url(url) if url else None
+    if store.folder is None or parsed is None or parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return frozenset()
+    file = Path(parsed.database).resolve()
+    folder = store.folder.resolve()
+    if not file.is_relative_to(folder):
+        return frozenset()
+    beside = [file.with_name(f"{file.name}{ending}") for ending in ("", "-wal", "-shm", "-journal")]
+    locks = [file.with_suffix(".lock"), file.with_suffix(".publishing.lock")]
+    return frozenset(path.relative_to(folder).as_posix() for path in [*beside, *locks])
 
 
 def files_of_models(store: Store) -> Iterator[tuple[str, int, float]]:
@@ -98,19 +124,39 @@ def backups_of(place: Store) -> list[str]:
     return [name for name in place.names("backups") if place.exists(file_of(name, MANIFEST))]
 
 
+def read_manifests(place: Store, backups: Iterable[str]) -> list[BackupManifest]:
+    """Those of whole backups, but for what somebody else deletes in this moment."""
+    manifests = []
+    for backup in backups:
+        with contextlib.suppress(NotFound):
+            manifests.append(read_manifest(place, backup))
+    return manifests
+
+
 def read_backup(place: Store, backup: str | None = None) -> BackupManifest:
     """A backup's manifest; by default that of the newest.
 
     Raises:
         NotFound: there is no whole backup, or none of this id.
-        InvalidInput: a later version made it.
+        InvalidInput: a later version made it, or none is chosen where there are those of several stores.
     """
     known = backups_of(place)
-    if not known:
+    if known and backup is not None:
+        if backup not in known:
+            raise NotFound(f"no backup {backup!r} in {place.root}; there are {', '.join(known[-8:])}")
+        return read_manifest(place, backup)
+    manifests = sorted(read_manifests(place, known), key=lambda manifest: manifest.began)
+    if not manifests:
         raise NotFound(f"no backup in {place.root}: halving backup {place.root} makes one")
-    if backup is not None and backup not in known:
-        raise NotFound(f"no backup {backup!r} in {place.root}; there are {', '.join(known[-8:])}")
-    return read_manifest(place, backup or known[-1])
+    newest = {manifest.root: manifest for manifest in manifests}
+    if len(newest) > 1:
+        times = {root: datetime.fromtimestamp(manifest.began, UTC) for root, manifest in newest.items()}
+        choices = ", ".join(f"{manifest.id} of {root} ({times[root]:%Y-%m-%d %H:%M} UTC)" for root, manifest in newest.items())
+        raise InvalidInput(
+            f"--backup is needed: {place.root} has backups of {len(newest)} stores; the newest of each: {choices}; "
+            f"halving backup {place.root} --list shows all"
+        )
+    return manifests[-1]
 
 
 def read_manifest(place: Store, backup: str) -> BackupManifest:

@@ -9,13 +9,15 @@ import gzip
 import json
 import sqlite3
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Connection, Engine, Integer, MetaData, Table, create_engine, func, insert, inspect, select, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, StoreError
 from halving.machine.temporary_folders import scratch_folder
@@ -29,8 +31,12 @@ _MADE_WITH_THE_SCHEMA = {"experiments": 1}  # table to how many rows its migrati
 _AT_ONCE = 1_000  # rows
 
 
-def dump_catalog(catalog: Catalog, file: Path) -> dict[str, int]:
-    """Write all rows of this moment into a file, compressed; how many by table."""
+def dump_catalog(catalog: Catalog, file: Path, look: Callable[[Session], None] | None = None) -> dict[str, int]:
+    """Write all rows of this moment into a file, compressed; how many by table.
+
+    Args:
+        look: called with a session that sees the same moment.
+    """
     counts: dict[str, int] = {}
     with _snapshot(catalog) as connection, gzip.open(file, "wt", encoding="utf-8", compresslevel=5) as lines:
         for table in Base.metadata.sorted_tables:
@@ -42,6 +48,9 @@ def dump_catalog(catalog: Catalog, file: Path) -> dict[str, int]:
             for row in rows:
                 lines.write(json.dumps(list(row), default=_plain, separators=(",", ":")) + "\n")
                 counts[table.name] += 1
+        if look:
+            with Session(connection) as session:
+                look(session)
     return counts
 
 
@@ -65,20 +74,20 @@ def check_empty(catalog: Catalog) -> None:
     Raises:
         InvalidInput: it is; the message names the table.
     """
-    for table, count in _counted(catalog).items():
+    for table, count in _count_rows(catalog).items():
         if count > _MADE_WITH_THE_SCHEMA.get(table, 0):
             raise InvalidInput(f"{catalog!r} is not accepted: it has {count} {table}; give a catalog with nothing in it")
 
 
-def is_filled(catalog: Catalog, rows: Mapping[str, int]) -> bool:
-    """Whether a catalog has rows, and of each table at least as many as a dump has."""
-    counts = _counted(catalog)
-    has_rows = any(count > _MADE_WITH_THE_SCHEMA.get(table, 0) for table, count in counts.items())
-    return has_rows and all(counts.get(table, 0) >= count for table, count in rows.items())
+def is_loaded(catalog: Catalog, rows: Mapping[str, int]) -> bool:
+    """Whether a catalog has rows, and of each table at least as many as a backup has."""
+    counts = _count_rows(catalog)
+    is_used = any(count > _MADE_WITH_THE_SCHEMA.get(table, 0) for table, count in counts.items())
+    return is_used and all(counts.get(table, 0) >= count for table, count in rows.items())
 
 
-def _counted(catalog: Catalog) -> dict[str, int]:
-    """How many rows there are, by table."""
+def _count_rows(catalog: Catalog) -> dict[str, int]:
+    """How many by table, of those that a dump has."""
     tables = [table for table in Base.metadata.sorted_tables if table.name not in _REBUILT]
     with catalog.read() as session:
         return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
@@ -118,6 +127,11 @@ def load_catalog(catalog: Catalog, file: Path, revision: str) -> dict[str, int]:
             counts = _load(connection, file)
     except (OSError, EOFError, ValueError) as error:
         raise StoreError(f"the backup's catalog is damaged: {error}") from error
+    except IntegrityError:
+        raise InvalidInput(
+            f"{catalog!r} is not accepted: another restore, or something else, has written into it while this backup was loaded; "
+            "nothing of it was loaded. Look at what is in it, or give a catalog with nothing in it"
+        ) from None
     finally:
         catalog.upgrade()
     return counts

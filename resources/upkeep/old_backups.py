@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from halving.errors import HalvingError, InvalidInput, NotFound, StoreError
 from halving.maintenance.blob_collection import Marks, clock_of, delete_unmarked, find_unmarked
 from halving.store.store import REFRESH_SECONDS, Store
+from resources.upkeep.backup import Made
 from resources.upkeep.backup_files import (
     BEGUN,
     FILES,
@@ -30,7 +31,7 @@ from resources.upkeep.backup_files import (
     digests_of,
     file_of,
     read_checked,
-    read_manifest,
+    read_manifests,
 )
 
 GRACE_SECONDS = 2 * REFRESH_SECONDS
@@ -70,14 +71,14 @@ def prune_backups(place: Store, root: str, keep: int, *, now: float | None = Non
         NotFound, StoreError: a backup's list of files is missing or damaged, so that nobody knows what must stay; or the place refuses.
     """
     check_keep(keep)
-    own = [manifest for manifest in _manifests(place, backups_of(place)) if manifest.root == root]
+    own = [manifest for manifest in read_manifests(place, backups_of(place)) if manifest.root == root]
     old = [manifest.id for manifest in sorted(own, key=lambda manifest: manifest.began)[:-keep]]
     for backup in old:
         place.delete(file_of(backup, BEGUN))  # or without its manifest it would look like one that is being made
         place.delete(file_of(backup, MANIFEST))
     moment = now or min(time.time(), clock_of(place, _PROBE) or 0.0)
     folders = _folders(place)
-    manifests = _manifests(place, [backup for backup, files in folders.items() if MANIFEST in files])
+    manifests = read_manifests(place, [backup for backup, files in folders.items() if MANIFEST in files])
     rest = folders.keys() - {manifest.id for manifest in manifests}
     unfinished = {backup: began for backup in rest if (began := folders[backup].get(BEGUN, -math.inf)) > moment - LONGEST_SECONDS}
     bases = {_base_of(place, backup) for backup in unfinished}
@@ -92,25 +93,18 @@ def prune_backups(place: Store, root: str, keep: int, *, now: float | None = Non
     return Pruned(old, len(gone), sum(blob.bytes for blob in gone))
 
 
-def prune_after(place: Store, root: str, keep: int, backup: str) -> Pruned:
-    """:func:`prune_backups` after a backup was made.
+def prune_after(place: Store, root: str, keep: int, made: Made) -> Pruned | None:
+    """:func:`prune_backups` after a backup was made; None: it lacks something, which an older one may have, so that all stay.
 
     Raises:
         StoreError: with what is wrong with the others, and that this one is whole.
     """
+    if made.missing:
+        return None
     try:
         return prune_backups(place, root, keep)
     except HalvingError as error:
-        raise StoreError(f"backup {backup} is made, and older ones were not deleted: {error}") from error
-
-
-def _manifests(place: Store, backups: Iterable[str]) -> list[BackupManifest]:
-    """Those of whole backups, but for what somebody else deletes in this moment."""
-    found = []
-    for backup in backups:
-        with contextlib.suppress(NotFound):
-            found.append(read_manifest(place, backup))
-    return found
+        raise StoreError(f"backup {made.manifest.id} is made, and older ones were not deleted: {error}") from error
 
 
 def _folders(place: Store) -> Mapping[str, Mapping[str, float]]:

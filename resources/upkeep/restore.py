@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain, islice
 from typing import NamedTuple
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.machine.temporary_folders import scratch_folder
 from halving.store.json_files import to_json
 from halving.store.store import Store
@@ -26,11 +27,12 @@ from resources.upkeep.backup_files import (
     Kept,
     files_of_models,
     files_to_keep,
+    names_of_catalog,
     read_backup,
     read_checked,
     unpack,
 )
-from resources.upkeep.catalog_dump import check_empty, check_revision, is_filled, load_catalog
+from resources.upkeep.catalog_dump import check_empty, check_revision, is_loaded, load_catalog
 
 _BEGUN = "restoring.json"
 _THREADS = 16
@@ -54,37 +56,57 @@ class Restored:
 
 
 def restore(
-    place: Store, store: Store, open_catalog: Callable[[], Catalog], backup: str | None = None, progress: Progress | None = None
+    place: Store,
+    store: Store,
+    open_catalog: Callable[[], Catalog],
+    backup: str | None = None,
+    progress: Progress | None = None,
+    *,
+    url: str | None = None,
 ) -> Restored:
     """Restore a backup, by default the newest.
 
     Args:
         open_catalog: called when the store is known to be empty, because a catalog may be a file in it.
+        url: the catalog's, which may be another file in the store than ``catalog.db``.
 
     Raises:
-        InvalidInput: something is in the store or the catalog, or a later version made the backup.
+        InvalidInput: something is in the store or the catalog, a later version made the backup, or none is chosen where there are those of
+            several stores.
         NotFound: there is no such backup, or a file of it is missing.
         StoreError: a file of it is damaged, or the store refuses.
     """
-    began, manifest = time.monotonic(), read_backup(place, backup)
+    began = time.monotonic()
+    manifest = read_backup(place, backup)
     check_revision(manifest.revision)
-    earlier = _begin(store, manifest)
+    earlier = _restored_before(store, manifest, url)
+    if earlier is None:
+        _check_store_is_empty(store, url)
     catalog = open_catalog()
-    is_loaded = earlier.catalog == repr(catalog) and is_filled(catalog, manifest.rows)
-    if not is_loaded:
+    is_done = earlier is not None and earlier.catalog == repr(catalog) and is_loaded(catalog, manifest.rows)
+    if not is_done:
         check_empty(catalog)
-    files = unpack(read_checked(place, manifest, FILES, manifest.files))
+    of_catalog = names_of_catalog(store, url)
+    listed = unpack(read_checked(place, manifest, FILES, manifest.files))
+    files = {name: kept for name, kept in listed.items() if name not in of_catalog}
     dump = read_checked(place, manifest, CATALOG, manifest.catalog)
-    left = [(name, kept) for name, kept in files.items() if earlier.files.get(name) != kept.bytes]
-    waiting, done = iter(left), 0
+    if earlier is None:
+        _begin(store, manifest)
+    elif strange := earlier.files - files.keys():
+        raise InvalidInput(
+            f"the store {store.root} is not accepted: {len(strange)} of its files are not of the backup {manifest.id} that is being "
+            f"restored into it, such as {min(strange)}; delete them, or give a store with nothing in it"
+        )
+    before = set() if earlier is None else earlier.files
+    waiting = iter(files.items())
+    count = done = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         while part := list(islice(waiting, _PART)):
-            for _ in pool.map(lambda file: _copy(place, store, *file), part):
-                pass
+            count += sum(pool.map(lambda file: _bring(place, store, file[0], file[1], file[0] in before), part))
             done += len(part)
             if progress:
-                progress(done, len(left))
-    if not is_loaded:
+                progress(done, len(files))
+    if not is_done:
         # It is empty, so whoever finds rows in it after this was written, and all of them, knows where they are from.
         store.replace(_BEGUN, to_json({"backup": manifest.id, "catalog": repr(catalog)}))
         with scratch_folder("restore") as folder:
@@ -93,42 +115,70 @@ def restore(
             load_catalog(catalog, local, manifest.revision)
     problems = publish(store, catalog)
     store.delete(_BEGUN)
-    return Restored(manifest, len(files) - len(left), time.monotonic() - began, problems)
+    return Restored(manifest, count, time.monotonic() - began, problems)
 
 
 class _Earlier(NamedTuple):
-    """What an earlier try has restored: the bytes of files, by name, and which catalog it was about to load, if it came so far."""
+    """What a restore that was cut off has left: the names of files, and which catalog it was about to load, if it came so far."""
 
-    files: dict[str, int]
+    files: set[str]
     catalog: str | None
 
 
-def _begin(store: Store, manifest: BackupManifest) -> _Earlier:
-    """Mark the store as one that a backup is restored into; what an earlier try has restored.
+def _restored_before(store: Store, manifest: BackupManifest, url: str | None) -> _Earlier | None:
+    """What a restore of this backup that was cut off has left in a store; None: none has begun.
 
     Raises:
-        InvalidInput: something else is in the store.
+        InvalidInput: it is another backup.
     """
-    if store.exists(_BEGUN):
-        begun = json.loads(store.read(_BEGUN))
-        other = begun["backup"]
-        if other != manifest.id:
-            raise InvalidInput(
-                f"the store {store.root} is not accepted: backup {other} is being restored into it; "
-                f"go on with --backup {other}, or empty it"
-            )
-        return _Earlier({name: size for name, size, _ in files_to_keep(store)}, begun.get("catalog"))
-    if found := [name for name, _, _ in chain(files_to_keep(store), files_of_models(store))]:
+    if not store.exists(_BEGUN):
+        return None
+    begun = json.loads(store.read(_BEGUN))
+    other = begun["backup"]
+    if other != manifest.id:
         raise InvalidInput(
-            f"the store {store.root} is not accepted: it has {len(found)} files, such as {min(found)}; give one with nothing in it"
+            f"the store {store.root} is not accepted: backup {other} is being restored into it; go on with --backup {other}, or empty it"
         )
-    store.create(_BEGUN, to_json({"backup": manifest.id}))
-    return _Earlier({}, None)
+    return _Earlier({name for name, _, _ in files_to_keep(store, url)}, begun.get("catalog"))
 
 
-def _copy(place: Store, store: Store, name: str, kept: Kept) -> None:
+def _check_store_is_empty(store: Store, url: str | None) -> None:
+    names = [name for name, _, _ in chain(files_to_keep(store, url), files_of_models(store))]
+    if names:
+        raise InvalidInput(
+            f"the store {store.root} is not accepted: it has {len(names)} files, such as {min(names)}; give one with nothing in it"
+        )
+
+
+def _begin(store: Store, manifest: BackupManifest) -> None:
+    """Mark the store as one that a backup is restored into.
+
+    Raises:
+        InvalidInput: another one has just begun.
+    """
+    try:
+        store.create(_BEGUN, to_json({"backup": manifest.id}))
+    except AlreadyExists:
+        raise InvalidInput(
+            f"the store {store.root} is not accepted: another backup is being restored into it, which began in this moment"
+        ) from None
+
+
+def _bring(place: Store, store: Store, name: str, kept: Kept, is_there: bool) -> bool:
+    """Have a file in the store as it is in the backup; whether it was there."""
+    if is_there:
+        actual = sha256()
+        for part in store.parts(name):
+            actual.update(part)
+        if f"sha256:{actual.hexdigest()}" != kept.digest:
+            raise InvalidInput(
+                f"{store.address(name)} is not accepted: its content is not that of the backup, and the restore that was cut off did not "
+                "write it so; delete it, and give the same command again"
+            )
+        return True
     try:
         with place.blob_file(kept.digest) as content:  # checks the digest
             store.create(name, content, sole=True)
     except NotFound as error:
         raise NotFound(f"{name} cannot be restored: {error}") from None
+    return False

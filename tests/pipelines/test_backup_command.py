@@ -9,7 +9,9 @@ import pytest
 import halving
 from halving.cli.main import main
 from halving.metrics.manifest import read_manifest
+from halving.store.store import blob_name
 from resources.backend import Backend
+from resources.catalog import Catalog
 from tests.backends import add_version
 
 
@@ -67,6 +69,48 @@ def test_old_backups_are_listed_and_go_by_the_number_that_is_kept(root: Path, tm
         assert f"argument --keep: '{wrong}' is not accepted: give how many backups to keep, 1 or more" in capsys.readouterr().err
     assert main(["backup", place, "--list", "--json"]) == 0
     assert said(capsys)["backups"] == [left]
+
+
+def test_a_backup_that_lacks_what_the_catalog_names_has_the_status_1_and_deletes_none(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, digest = str(tmp_path / "backups"), halving.Store(root).put_blob(b"weights")
+    catalog = Backend(root=str(root)).catalog
+    with catalog.write() as session:
+        add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, checkpoint=digest)
+    asked = ["backup", place, "--root", str(root), "--keep", "1"]
+    assert main([*asked, "--json"]) == 0
+    whole = said(capsys)
+    assert (whole["missing"], whole["of"]) == ([], str(root))
+    halving.Store(root).delete(blob_name(digest))
+    assert main(asked) == 1
+    out = capsys.readouterr().out
+    assert f"of {root}: " in out
+    assert f"the checkpoint of small@1.0.0 ({digest}). No older backup was deleted" in out
+    assert main([*asked, "--json"]) == 1
+    made = said(capsys)
+    assert (made["missing"], made["pruned"]) == ([{"digest": digest, "what": "the checkpoint of small@1.0.0"}], None)
+    assert main(["backup", place, "--list", "--json"]) == 0
+    assert sorted(row["missing"] for row in said(capsys)["backups"]) == [0, 1, 1]
+    assert main(["restore", place, "--root", str(tmp_path / "new"), "--backup", made["backup"]]) == 0
+    out = capsys.readouterr().out
+    assert f"backup {made['backup']} of {root} is restored into {tmp_path / 'new'}" in out
+    assert "it lacks 1 contents that its catalog names" in out
+    assert main(["restore", place, "--root", str(tmp_path / "newer"), "--backup", whole["backup"], "--json"]) == 0
+    restored = said(capsys)
+    assert (restored["missing"], restored["of"]) == (0, str(root))
+    assert halving.Store(tmp_path / "newer").get_blob(digest) == b"weights"
+
+
+def test_a_restore_whose_catalog_is_another_file_in_the_store(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert main(["backup", str(tmp_path / "backups"), "--root", str(root), "--json"]) == 0
+    said(capsys)
+    Catalog(f"sqlite:///{new}/halving.db").close()
+    monkeypatch.setenv("HALVING_CATALOG", f"sqlite:///{new}/halving.db")
+    assert main(["restore", str(tmp_path / "backups"), "--root", str(new)]) == 0
 
 
 @pytest.mark.slow

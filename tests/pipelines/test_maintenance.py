@@ -16,7 +16,7 @@ from resources.backend import Backend
 from resources.catalog import SweepRow, TrialRow, utcnow
 from resources.retention import carry_out
 from resources.upkeep.backup_files import backups_of
-from tests.backends import snapshot_row
+from tests.backends import add_version, snapshot_row
 from tests.sdk.metric_files import read_points, write_segment
 
 RUNS = ["small-1.0000", "small-1.0001"]
@@ -93,6 +93,18 @@ def test_a_backup_by_its_job_says_what_was_copied_and_what_went(swept: Backend, 
     (event,) = [event for event in done.all_node_events if event.is_successful_output]
     told = {name: value.value for name, value in event.step_output_data.metadata.items()}
     assert (told["backup"], told["place"], told["copied"], told["deleted_backups"]) == (backup, place.root, 0, 1)
+
+
+def test_a_backup_by_its_job_that_lacks_what_the_catalog_names_fails_and_says_so(swept: Backend) -> None:
+    place = Store(f"{swept.store.root}-backups")
+    assert execute("backup", swept, "make_backup", place=place.root, keep=1).success
+    with swept.catalog.write() as session:
+        add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, checkpoint=f"sha256:{'0' * 64}")
+    done = execute("backup", swept, "make_backup", place=place.root, keep=1)
+    said = str(done.get_step_failure_events()[0].event_specific_data)
+    assert "lacks 1 contents that the catalog names" in said
+    assert "the checkpoint of small@1.0.0" in said
+    assert len(backups_of(place)) == 2
 
 
 @pytest.mark.parametrize("schedule", [hourly_compaction, nightly_retention, nightly_backup])

@@ -78,7 +78,7 @@ class Marks:
         Raises:
             StoreError: one cannot be read, so that nobody knows what must stay.
         """
-        for parts in _in_threads(store, lambda digest: _parts_of(store, digest), sorted(self._manifests)):
+        for parts in _in_threads(store, lambda digest: parts_of(store, digest), sorted(self._manifests)):
             self.keep(parts)
 
     def kept(self, first: int) -> set[bytes]:
@@ -119,7 +119,7 @@ def find_unmarked(store: Store, marks: Marks, before: float) -> list[Blob]:
     ]
     manifests = [blob for blob in found if blob.owner.sharded]
     parts: dict[str, Owner] = {}
-    for blob, named in zip(manifests, _in_threads(store, lambda blob: _parts_of(store, blob.digest), manifests), strict=True):
+    for blob, named in zip(manifests, _in_threads(store, lambda blob: parts_of(store, blob.digest), manifests), strict=True):
         parts.update((f"sha256:{part.hex()}", blob.owner) for part in named)
     return [blob._replace(owner=parts.get(blob.digest, blob.owner), is_part=blob.digest in parts) for blob in found]
 
@@ -155,7 +155,7 @@ def _of_folder(store: Store, folder: str, marks: Marks, before: float) -> list[B
     return found
 
 
-def _parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
+def parts_of(store: Store, digest: str) -> tuple[bytes, ...]:
     """What a blob names if it is the manifest of a sharded checkpoint. Of others no more than their beginning is read."""
     try:
         with store.open_stream(blob_name(digest)) as stream:

@@ -1,0 +1,52 @@
+"""A store with its catalog to make backups of: a champion with its checkpoint, a report with its page, a paused trial."""
+
+import secrets
+from pathlib import Path
+
+from halving import Store
+from resources.backend import Backend
+from resources.catalog import Catalog, ReportRow, SweepRow, TrialRow, utcnow
+from resources.upkeep.backup_files import files_to_keep
+from tests.backends import add_version, snapshot_row
+
+
+def fill(backend: Backend) -> dict[str, str]:
+    """Have all of that in the store and the catalog; the digests by what they are."""
+    store = backend.store
+    part = store.put_blob(b"part")
+    digests = {
+        "part": part,
+        "champion": store.put_blob(f'{{"halving_checkpoint": 1, "parts": ["{part}"]}}'.encode()),
+        "manifest": store.put_blob(b"manifest"),
+        "report": store.put_blob(b"report"),
+        "page": store.put_blob(b"<p>"),
+        "paused": store.put_blob(b"paused"),
+    }
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+        session.flush()
+        spec = {"spec": {"name": "small"}, "spec_digest": "d", "snapshot": "sha256:s", "driver": "job", "ordinal": 0}
+        session.add(SweepRow(id="small-1", name="small", status="searching", created_at=utcnow(), **spec))
+        session.flush()
+        session.add(TrialRow(sweep="small-1", number=0, params={}, status="paused", attempt=1, checkpoint=digests["paused"]))
+        session.add(ReportRow(sweep="small-1", digest=digests["report"], html=digests["page"], metrics={}, created_at=utcnow()))
+        version = {"checkpoint": digests["champion"], "manifest": digests["manifest"], "report": digests["report"]}
+        add_version(session, model="small", version="1.0.0", stage="champion", updated=0, number=1, **version)
+    store.create("runs/project=small/small-1.0000/record.json", b"{}")
+    return digests
+
+
+def everything(store: Store) -> dict[str, bytes]:
+    """The files that a backup holds."""
+    return {name: store.read(name) for name, _, _ in files_to_keep(store)}
+
+
+def place_of(backend: Backend) -> Store:
+    """Where its backups are."""
+    return Store(f"{backend.store.root}-backups")
+
+
+def elsewhere(tmp_path: Path) -> tuple[Store, Catalog]:
+    """An empty store and an empty catalog beside it."""
+    folder = tmp_path / secrets.token_hex(3)
+    return Store(folder), Catalog(f"sqlite:///{folder}-catalog/catalog.db")
