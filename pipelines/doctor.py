@@ -23,6 +23,8 @@ from resources.doctor.consistency_checks import check_files, check_index, check_
 _LATE_SECONDS = 120.0
 _DRIVEN = ("sensors", "api")  # by Dagster's daemon; the sweeps of one job do without
 _NEEDED = ("SENSOR", "QUEUED_RUN_COORDINATOR")
+SENSORS = ("start_trials", "retry_crashed_trials", "watch_starting_pods", "stop_diverged_trials", "finish_sweeps", "launch_requested")
+"""Without which open sweeps do not go on, or do not end."""
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
@@ -55,7 +57,7 @@ def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
 
 
 def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """That Dagster's daemon lives and its sensors are on, where sweeps wait for it. What one job drives does without.
+    """That Dagster's daemon lives and the sensors of sweeps are on, where sweeps wait for it. What one job drives does without.
 
     Args:
         home: of Dagster's instance.
@@ -71,7 +73,8 @@ def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.t
     if home.exists():
         with DagsterInstance.from_config(str(home)) as instance:
             beats = {name: beat.timestamp for name, beat in instance.get_daemon_heartbeats().items()}
-            stopped = sorted(state.name for state in instance.all_instigator_state() if state.status.value == "STOPPED")
+            states = instance.all_instigator_state()
+            stopped = sorted(state.name for state in states if state.name in SENSORS and state.status.value == "STOPPED")
     late = [name for name in _NEEDED if beats.get(name, 0.0) < now() - _LATE_SECONDS]
     if not beats and not waiting:
         yield Finding(OK, f"Dagster's daemon has never run with {home}, and no sweep waits for it")
@@ -82,5 +85,5 @@ def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.t
     else:
         yield Finding(OK, "Dagster's daemon lives")
     if stopped:
-        what = f"sensors or schedules are switched off: {', '.join(stopped)}"
-        yield Finding(level, what, means, f"dagster sensor start {stopped[0]} -m pipelines.definitions")
+        mend = "; ".join(f"dagster sensor start {name} -m pipelines.definitions" for name in stopped)
+        yield Finding(level, f"sensors are switched off that sweeps need: {', '.join(stopped)}", means, mend)

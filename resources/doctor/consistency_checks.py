@@ -1,5 +1,6 @@
 """Checks of what the catalog and the store say of each other."""
 
+import json
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -7,33 +8,44 @@ from functools import partial
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from halving import Store
+from halving import NotFound, Store
 from halving.data.dataset import snapshot_folder
+from halving.data.shards import shards_of
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
-from halving.query.runs import in_threads, list_names
+from halving.query.runs import list_names
+from resources.analysis.named_contents import FROM_A_BACKUP, contents_of_models, contents_of_paused_trials, find_missing
 from resources.analysis.run_index import Refresher
-from resources.catalog import Catalog, ModelVersionRow, ReportRow, RunRow, SnapshotRow, SweepRow, TrialRow
+from resources.catalog import Catalog, ModelVersionRow, RunRow, SnapshotRow, SweepRow
+from resources.datasets.known_snapshots import snapshot_key
 from resources.registry.publishing import behind, publish
+from resources.scheduling.sweeps import OPEN
 
 _SAMPLE = 200
 _SHOWN = 5
-_BACKUP = "bring it back from a backup: halving restore"
+_TAKE_AGAIN = "dvc pull; or launch the sweep's spec again, which takes it from its source"
 
 
 def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Iterator[Finding]:
-    """That the store has what the catalog names: of models, reports and snapshots in use all; of paused trials a sample, or all."""
+    """That the store has what the catalog names: all of models and reports, the snapshots in use with their shards, with the parts of
+    sharded checkpoints; of paused trials a sample, or all.
+    """
     with catalog.read() as session:
-        named = [*_of_models(session), *_of_snapshots(session)]
-        paused = _of_paused_trials(session)
-    named += paused if whole else random.sample(paused, min(_SAMPLE, len(paused)))
-    is_there = in_threads(lambda one: store.has_blob(one[0]) if one[0].startswith("sha256:") else store.exists(one[0]), named)
-    gone = [one for one, there in zip(named, is_there, strict=True) if not there]
-    for name, what, means, mend in gone[:_SHOWN]:
-        yield Finding(ERROR, f"{what} is not in the store: {name}", means, mend)
+        contents = contents_of_models(session)
+        paused = contents_of_paused_trials(session)
+        snapshots = _snapshots_in_use(session)
+    contents += paused if whole else random.sample(paused, min(_SAMPLE, len(paused)))
+    gone = [
+        Finding(ERROR, f"{content.what} is not in the store: {content.digest}", content.means, content.mend)
+        for content in find_missing(store, contents, store.exists)
+    ]
+    gone += _missing_of_snapshots(store, snapshots)
+    yield from gone[:_SHOWN]
     if len(gone) > _SHOWN:
-        yield Finding(ERROR, f"{len(gone) - _SHOWN} more that the catalog names are not in the store", gone[_SHOWN][2], _BACKUP)
+        more = f"{len(gone) - _SHOWN} more that the catalog names are not in the store"
+        yield Finding(ERROR, more, gone[_SHOWN].means, gone[_SHOWN].mend)
     if not gone:
-        yield Finding(OK, f"the store has the {len(named)} checkpoints, reports and snapshots of the catalog that were looked for")
+        count = len({content.digest for content in contents}) + len(snapshots)
+        yield Finding(OK, f"the store has the {count} checkpoints, reports and snapshots of the catalog that were looked for")
 
 
 def check_published(store: Store, catalog: Catalog) -> Iterator[Finding]:
@@ -69,41 +81,38 @@ def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
     )
 
 
-Named = tuple[str, str, str, str]
-"""What the store should have (a digest, or a file's name), and in words: whose it is, what its absence means, and what mends that."""
+def _snapshots_in_use(session: Session) -> list[tuple[str, str]]:
+    """Names and digests of the snapshots of open sweeps, and of versions that are not archived."""
+    sweeps = select(SweepRow.snapshot).where(SweepRow.status.in_(OPEN))
+    versions = select(ModelVersionRow.snapshot).where(ModelVersionRow.stage != "archived", ModelVersionRow.snapshot.is_not(None))
+    rows = session.scalars(select(SnapshotRow).where(SnapshotRow.digest.in_(sweeps) | SnapshotRow.digest.in_(versions)))
+    return [(row.name, row.digest) for row in rows]
 
 
-def _of_models(session: Session) -> list[Named]:
-    found: list[Named] = []
-    for row in session.scalars(select(ModelVersionRow).where(ModelVersionRow.stage != "archived")):
-        means = f"{row.model}@{row.version} ({row.stage}) cannot be loaded, served or judged"
-        for what, digest in (("checkpoint", row.checkpoint), ("report", row.report)):
-            if digest:
-                mend = f"halving rerun {row.run} trains it again; or {_BACKUP}" if what == "checkpoint" and row.run else _BACKUP
-                found.append((digest, f"the {what} of {row.model}@{row.version}", means, mend))
-    for sweep, digest in session.execute(select(ReportRow.sweep, ReportRow.digest)):
-        found.append((digest, f"the report of {sweep}", f"its page and `halving leaderboard {sweep}` lack the evaluation", _BACKUP))
-    return found
-
-
-def _of_snapshots(session: Session) -> list[Named]:
-    searching = select(SweepRow.snapshot).where(SweepRow.status == "searching")
-    rows = session.scalars(select(SnapshotRow).where(SnapshotRow.digest.in_(searching)))
-    means, mend = (
-        "trials of open sweeps on it cannot start",
-        "dvc pull; or launch the sweep's spec again, which takes it from its source",
-    )
-    return [(f"{snapshot_folder(row.name, row.digest)}/manifest.json", f"the snapshot of {row.name}", means, mend) for row in rows]
-
-
-def _of_paused_trials(session: Session) -> list[Named]:
-    query = select(TrialRow.sweep, TrialRow.number, TrialRow.checkpoint).join(SweepRow, SweepRow.id == TrialRow.sweep)
-    waiting = query.where(SweepRow.status == "searching", TrialRow.status == "paused", TrialRow.checkpoint.is_not(None))
-    return [
-        (digest, f"the checkpoint of {sweep}.{number:04d}", "the trial cannot be resumed when it is promoted, and fails", _BACKUP)
-        for sweep, number, digest in session.execute(waiting)
-        if digest is not None
-    ]
+def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Iterator[Finding]:
+    """What the store lacks of snapshots: their manifests, or shards of the size that these say. It is listed once for all."""
+    if not snapshots:
+        return
+    means = "trials of open sweeps on it cannot start, and versions that were trained on it cannot be judged or trained again"
+    sizes = {name: size for name, size, _ in store.files("shards/sha256")}
+    for name, digest in snapshots:
+        file = f"{snapshot_folder(name, digest)}/manifest.json"
+        try:
+            manifest = json.loads(store.read(file))
+            shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
+        except NotFound:
+            yield Finding(ERROR, f"the snapshot of {name} is not in the store: {file}", means, _TAKE_AGAIN)
+            continue
+        except (ValueError, LookupError, TypeError) as error:
+            yield Finding(ERROR, f"the snapshot of {name} cannot be read: {file}: {error!r}", means, _TAKE_AGAIN)
+            continue
+        fetch = f"halving datasets fetch {snapshot_key(name, digest)} --from STORE, if another store has it; or {FROM_A_BACKUP}"
+        for shard in shards:
+            if shard.name not in sizes:
+                yield Finding(ERROR, f"a shard of the snapshot of {name} is not in the store: {shard.name}", means, fetch)
+            elif sizes[shard.name] != shard.bytes:
+                what = f"a shard of the snapshot of {name} has {sizes[shard.name]} bytes, not {shard.bytes}: {shard.name}"
+                yield Finding(ERROR, what, means, fetch)
 
 
 def _published(store: Store, catalog: Catalog, late: list[str]) -> str:

@@ -12,12 +12,13 @@ from alembic import command
 from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, ScheduleInstigatorData
 from dagster._daemon.types import DaemonHeartbeat
 from sqlalchemy import text
 
 from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING
-from pipelines.doctor import check_daemon, run_doctor
+from pipelines import sensors
+from pipelines.doctor import SENSORS, check_daemon, run_doctor
 from resources.backend import Backend
 from resources.catalog import Catalog, SweepRow
 from resources.catalog.catalog import newest_revision
@@ -60,10 +61,18 @@ def test_a_daemon_that_is_silent_is_an_error_where_sweeps_wait_for_it(backend: B
 def test_a_sensor_that_is_switched_off_is_named(backend: Backend, home: Path) -> None:
     beat(home, time.time())
     origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin("start_trials")
+    optional = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "all").get_instigator_origin("nightly_backup")
+    data = ScheduleInstigatorData("40 2 * * *")
     with DagsterInstance.from_config(str(home)) as instance:
+        instance.add_instigator_state(InstigatorState(optional, InstigatorType.SCHEDULE, InstigatorStatus.STOPPED, data))
+        assert [found.level for found in check_daemon(home, backend.catalog)] == [OK], "a schedule that nobody needs"
         instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED))
     _, found = check_daemon(home, backend.catalog)
     assert (found.level, "start_trials" in found.what, "dagster sensor start start_trials" in found.mend) == (WARNING, True, True)
+
+
+def test_the_sensors_that_sweeps_need_are_those_of_the_application() -> None:
+    assert [getattr(sensors, name).name for name in SENSORS] == list(SENSORS)
 
 
 def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_does_not_work(
@@ -75,7 +84,7 @@ def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_d
     assert run_doctor(arguments) == 0
     told = json.loads(capsys.readouterr().out)["findings"]
     assert [found["check"] for found in told] == [
-        *("store", "clock", "disk", "permissions", "journals", "digests"),
+        *("store", "clock", "disk", "permissions", "journals", "cold", "digests"),
         *("catalog", "database", "db-clock", "files", "published", "index", "dagster", "cluster"),
     ]
     assert {found["level"] for found in told} <= {OK, WARNING}, told

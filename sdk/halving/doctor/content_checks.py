@@ -1,18 +1,25 @@
 """Checks of what a store holds, and of what killed processes have left on this machine."""
 
+import contextlib
 import random
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
-from halving.errors import NotFound, StoreError
+from halving.errors import HalvingError, NotFound, StoreError
 from halving.ingest.recovery import recover
 from halving.journal import directory
 from halving.query.units import size
+from halving.store.cold import check_is_of, check_is_there, named_places
 from halving.store.store import Store
 
 _BLOBS = "artifacts/sha256"
-_SAMPLE_FOLDERS = 16  # of 256
+_SHARDS = "shards/sha256"
+_DIGEST = re.compile("[0-9a-f]{64}")
+_SAMPLE = 200
 _SAMPLE_BYTES = 256 << 20
 _SHOWN = 5
 
@@ -36,34 +43,116 @@ def check_journals(store: Store) -> Iterator[Finding]:
     )
 
 
+def check_cold(store: Store) -> Iterator[Finding]:
+    """That the colder places that the store names are there, and are this store's."""
+    places = named_places(store)
+    for place in places:
+        try:
+            check_is_there(place)
+        except HalvingError as error:
+            means = "checkpoints, artifacts and media of old runs cannot be read, and neither retention nor a backup begins"
+            yield Finding(ERROR, str(error), means, f"mount its disk, or look at its address and credentials: {place.root}")
+            continue
+        try:
+            check_is_of(store, place)
+        except HalvingError as error:
+            yield Finding(WARNING, str(error), "it is read, but nothing is moved there or deleted in it", "as the message says")
+        else:
+            yield Finding(OK, f"the colder place {place.root} is there")
+    if not places:
+        yield Finding(OK, "the store has no colder place")
+
+
 def check_digests(store: Store, *, whole: bool = False) -> Iterator[Finding]:
-    """That blobs are what their names say: all, or a sample of at most 256 MiB that is another each time."""
-    prefixes = [f"{number:02x}" for number in range(256)]
-    random.shuffle(prefixes)
-    left, looked, read, damaged = _SAMPLE_BYTES, 0, 0, list[tuple[str, str]]()
-    for prefix in prefixes if whole else prefixes[:_SAMPLE_FOLDERS]:
-        for name, count, _ in store.files(f"{_BLOBS}/{prefix}"):
-            digest = f"sha256:{name.rpartition('/')[2]}"
-            if name.rpartition("/")[2].startswith(".") or (not whole and count > left):
+    """That blobs and shards of datasets are what their names say, in colder places too.
+
+    All are read, or of each of these a sample that is another each time, of at most 200 and 256 MiB.
+    """
+    reading = _Reading()
+    for area in (_BLOBS, _SHARDS):
+        reading.look(store, area, whole)
+    for place in named_places(store):
+        with contextlib.suppress(StoreError):  # check_cold says that it is not there
+            check_is_there(place)
+            reading.look(place, _BLOBS, whole)
+    for reason in reading.damaged_blobs:
+        means = "the checkpoint, artifact or report that it is, or is a part of, cannot be read; a training that resumes from it fails"
+        yield Finding(ERROR, reason, means, "bring it back from a backup: halving restore; or put the same content again")
+    for reason in reading.damaged_shards:
+        means = "trainings on the snapshots that have it fail, or learn from wrong rows"
+        yield Finding(ERROR, reason, means, "halving datasets fetch brings it back from another store; or a backup: halving restore")
+    if reading.damaged_blobs or reading.damaged_shards:
+        return
+    if reading.too_large and not reading.looked:
+        what = f"each of {reading.too_large} blobs is larger than the sample ({size(_SAMPLE_BYTES)}), so none was read"
+        yield Finding(WARNING, what, "whether they are what their names say is not known", "halving doctor --all")
+        return
+    of = "all" if whole else "a sample of"
+    what = f"{of} {reading.looked} blobs and shards ({size(reading.bytes)}) are what their names say"
+    yield Finding(OK, what + ("" if whole else "; --all reads all"))
+
+
+@dataclass
+class _Reading:
+    """What was read of contents that lie under their digests.
+
+    Attributes:
+        too_large: how many were left out of a sample, because they do not fit into it.
+        damaged_blobs, damaged_shards: what is wrong, of each that is not what its name says.
+    """
+
+    looked: int = 0
+    bytes: int = 0
+    too_large: int = 0
+    damaged_blobs: list[str] = field(default_factory=list)
+    damaged_shards: list[str] = field(default_factory=list)
+
+    def look(self, place: Store, area: str, whole: bool) -> None:
+        """Read what lies in an area of a place: all, or a sample.
+
+        Raises:
+            StoreError: the place cannot be listed.
+        """
+        left = _SAMPLE
+        left_bytes = _SAMPLE_BYTES
+        for name, count in _contents(place, area):
+            if not whole and count > left_bytes:
+                self.too_large += 1
                 continue
-            left, looked, read = left - count, looked + 1, read + count
-            try:
-                with store.blob_file(digest):
-                    pass
-            except NotFound:  # collected meanwhile
-                continue
-            except StoreError as error:
-                damaged.append((digest, str(error)))
-    for digest, reason in damaged:
-        yield Finding(
-            ERROR,
-            reason if digest in reason else f"{digest}: {reason}",
-            "the checkpoint, artifact or report that it is, or is a part of, cannot be read; a training that resumes from it fails",
-            "bring it back from a backup: halving restore; or put the same content again",
-        )
-    if not damaged:
-        of = "all" if whole else "a sample of"
-        yield Finding(OK, f"{of} {looked} blobs ({size(read)}) are what their names say" + ("" if whole else "; --all reads all"))
+            self._read(place, name, count)
+            left -= 1
+            left_bytes -= count
+            if not whole and not left:
+                return
+
+    def _read(self, place: Store, name: str, count: int) -> None:
+        digest = name.rpartition("/")[2]
+        is_shard = name.startswith(_SHARDS)
+        damaged = self.damaged_shards if is_shard else self.damaged_blobs
+        self.looked += 1
+        self.bytes += count
+        actual = sha256()
+        try:
+            for part in place.parts(name):
+                actual.update(part)
+        except NotFound:  # collected meanwhile
+            return
+        except StoreError as error:
+            damaged.append(str(error))
+            return
+        if actual.hexdigest() != digest:
+            kind = "shard" if is_shard else "blob"
+            damaged.append(f"the {kind} sha256:{digest} in {place.root} is damaged: its content hashes to sha256:{actual.hexdigest()}")
+
+
+def _contents(place: Store, area: str) -> Iterator[tuple[str, int]]:
+    """Name and bytes of what lies under its digest, folder by folder in an order that is another each time."""
+    folders = place.names(area)
+    random.shuffle(folders)
+    for folder in folders:
+        for name, count, _ in place.files(f"{area}/{folder}"):
+            if _DIGEST.fullmatch(name.rpartition("/")[2]):
+                yield name, count
 
 
 def _is_left(folder: Path) -> bool:

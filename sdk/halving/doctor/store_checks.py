@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from halving.doctor.checks import ERROR, OK, WARNING, Check, Finding
-from halving.doctor.content_checks import check_digests, check_journals
+from halving.doctor.content_checks import check_cold, check_digests, check_journals
 from halving.errors import AlreadyExists, StoreError
 from halving.journal.directory import journal_home
 from halving.query.units import size
@@ -27,7 +27,7 @@ def store_checks(store: Store, *, all_blobs: bool = False) -> list[Check]:
     """The checks that need nothing but the store.
 
     Args:
-        all_blobs: read every blob, however long it takes, instead of a sample.
+        all_blobs: read every blob and shard, however long it takes, instead of samples.
     """
     return [
         Check("store", partial(check_store, store)),
@@ -35,6 +35,7 @@ def store_checks(store: Store, *, all_blobs: bool = False) -> list[Check]:
         Check("disk", partial(check_disk, store)),
         Check("permissions", partial(check_permissions, store)),
         Check("journals", partial(check_journals, store), needs="store"),
+        Check("cold", partial(check_cold, store), needs="store"),
         Check("digests", partial(check_digests, store, whole=all_blobs), needs="store"),
     ]
 

@@ -48,7 +48,7 @@ class ColdRoots:
             if place not in before and place.exists(name):
                 return place
         for place in every:
-            _check_is_there(place)
+            check_is_there(place)
         return None
 
     def all(self, store: "Store") -> "list[Store]":
@@ -59,7 +59,7 @@ class ColdRoots:
         """
         every = self._named(store)
         for place in every:
-            _check_is_there(place)
+            check_is_there(place)
         return every
 
     def _named(self, store: "Store") -> "list[Store]":
@@ -71,8 +71,25 @@ class ColdRoots:
         return list(self._known.values())
 
 
-def _check_is_there(place: "Store") -> None:
-    """A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind it."""
+def named_places(store: "Store") -> "list[Store]":
+    """The colder places as the store names them, also those that are not there.
+
+    Raises:
+        StoreError: the store cannot be listed or read.
+    """
+    from halving.store.store import Store  # which knows this module
+
+    return [Store(json.loads(store.read(f"{FOLDER}/{name}"))["root"]) for name in store.names(FOLDER)]
+
+
+def check_is_there(place: "Store") -> None:
+    """Refuse a colder place that is not there.
+
+    A disk that is not mounted looks like a place that has nothing; what is written there would be lost behind it.
+
+    Raises:
+        StoreError: it is not there, or does not say.
+    """
     if not place.exists(MARK):
         raise StoreError(f"the colder place {place.root} is not there: it has no {MARK}, which was written when it was added")
 
@@ -83,7 +100,7 @@ def check_is_of(store: "Store", place: "Store") -> None:
     Raises:
         StoreError: it is another store's, it is not there, or it cannot be read.
     """
-    _check_is_there(place)
+    check_is_there(place)
     owner, own = json.loads(place.read(MARK))["store"], _root_of(store)
     if owner != own:
         raise StoreError(
@@ -118,12 +135,11 @@ def add_cold_root(store: "Store", root: str) -> "Store":
     if own.startswith(other) or other.startswith(own):
         raise InvalidInput(f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give another place")
     while True:
-        names = store.names(FOLDER)
-        known = [json.loads(store.read(f"{FOLDER}/{name}"))["root"] for name in names]
-        if cold.root in known:
+        places = named_places(store)
+        if cold.root in [place.root for place in places]:
             check_is_of(store, cold)
             return cold
         cold.create(MARK, to_json({"store": _root_of(store)}))
         with contextlib.suppress(AlreadyExists):  # somebody has just added another one
-            store.create(f"{FOLDER}/{len(names) + 1:04d}.json", to_json({"root": cold.root}))
+            store.create(f"{FOLDER}/{len(places) + 1:04d}.json", to_json({"root": cold.root}))
             return cold

@@ -7,19 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 import halving
 from halving import Store
+from halving.data.dataset import Dataset
+from halving.data.shards import shards_of
 from halving.doctor.checks import ERROR, OK, WARNING, Check, examine
+from halving.store.store import blob_name
 from resources.backend import Backend
-from resources.catalog import PublishedModelRow
+from resources.catalog import PublishedModelRow, SnapshotRow
 from resources.catalog.catalog import newest_revision
 from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current
 from resources.doctor.cluster_checks import check_cluster
 from resources.doctor.consistency_checks import check_files, check_index, check_published
 from resources.execution.kubernetes import api, cluster_config
 from tests.ports import free_port
+from tests.resources.upkeep.backed_up import fill
 from tests.searches import search
 from tests.server.registry import promoted, score
 
@@ -117,3 +121,43 @@ def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(tmp_
     for cached in (api.core_api, api.namespace):
         cached.cache_clear()  # the next test has another
     assert (found.level, "does not answer" in found.what, "kubectl cluster-info" in found.mend) == (ERROR, True, True), found
+
+
+def test_parts_manifests_and_pages_that_the_store_lacks_are_told_with_whose_they_are(backend: Backend) -> None:
+    whose = {
+        "part": "a part of the checkpoint of small@1.0.0",
+        "manifest": "the manifest of small@1.0.0",
+        "page": "the page of the report of small-1",
+    }
+    digests = fill(backend)
+    for lost, what in whose.items():
+        content = backend.store.get_blob(digests[lost])
+        backend.store.delete(blob_name(digests[lost]))
+        told = [found.what for found in check_files(backend.store, backend.catalog) if found.what.startswith(what)]
+        assert told == [f"{what} is not in the store: {digests[lost]}"]
+        backend.store.put_blob(content)
+
+
+def test_shards_of_a_snapshot_in_use_that_are_gone_or_cut_short_are_told(backend: Backend, small_spec: Any) -> None:
+    promoted(backend, small_spec(max_trials=1))
+    (row,) = listed_snapshots(backend)
+    manifest = Dataset(backend.store, row.name, row.digest).manifest
+    shards = [shard for split in manifest["shards"] for shard in shards_of(manifest, split)]
+    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], "its version is the champion"
+    gone, cut = shards[0], shards[1]
+    backend.store.delete(gone.name)
+    backend.store.replace(cut.name, b"cut")
+    told = {found.what: found for found in check_files(backend.store, backend.catalog) if found.level == ERROR}
+    assert set(told) == {
+        f"a shard of the snapshot of {row.name} is not in the store: {gone.name}",
+        f"a shard of the snapshot of {row.name} has 3 bytes, not {cut.bytes}: {cut.name}",
+    }
+    assert all(f"halving datasets fetch {row.name}@" in found.mend for found in told.values())
+    with backend.catalog.write() as session:
+        session.execute(text("UPDATE model_versions SET stage = 'archived'"))
+    assert [found.level for found in check_files(backend.store, backend.catalog)] == [OK], "nobody uses it any more"
+
+
+def listed_snapshots(backend: Backend) -> list[SnapshotRow]:
+    with backend.catalog.read() as session:
+        return list(session.scalars(select(SnapshotRow)))

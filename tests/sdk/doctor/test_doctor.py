@@ -12,7 +12,7 @@ import halving
 from halving import Store
 from halving.cli.main import main
 from halving.doctor.checks import ERROR, OK, SKIPPED, WARNING, Check, Finding, examine, is_wrong
-from halving.doctor.content_checks import check_digests, check_journals
+from halving.doctor.content_checks import check_cold, check_digests, check_journals
 from halving.doctor.store_checks import check_clock, check_disk, check_permissions, check_store
 from halving.store.store import blob_name
 from tests.permissions import forbidden
@@ -32,7 +32,7 @@ def test_all_is_well_with_a_store_that_is_used_and_nothing_is_left_in_it(any_sto
     halving.init("p", root=any_store.root, id="r", system_metrics=None).finish()
     any_store.put_blob(b"content")
     before = {name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)}
-    checks = (check_store, check_clock, check_disk, check_permissions, check_journals, check_digests)
+    checks = (check_store, check_clock, check_disk, check_permissions, check_journals, check_cold, check_digests)
     found = [finding for check in checks for finding in check(any_store)]
     assert [finding.level for finding in found] == [OK] * len(checks), found
     assert {name for folder in ("runs", "artifacts", "doctor") for name, *_ in any_store.files(folder)} == before
@@ -89,13 +89,13 @@ def test_a_store_that_strangers_may_change_is_closed_to_them(store: Store) -> No
 
 
 @pytest.mark.folder
-def test_a_damaged_blob_is_found_by_reading_all_and_small_ones_in_a_sample(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_blob_is_found_by_reading_all_and_in_a_small_store_by_a_sample(store: Store) -> None:
     digests = [store.put_blob(f"{number}".encode()) for number in range(20)]
-    assert [finding.level for finding in check_digests(store)] == [OK]
+    (whole,) = check_digests(store)
+    assert (whole.level, "a sample of 20 blobs" in whole.what) == (OK, True), "a small store is read as a whole"
     Path(store.root, blob_name(digests[3])).write_bytes(b"other")
     (found,) = check_digests(store, whole=True)
     assert (found.level, digests[3] in found.what, "halving restore" in found.mend) == (ERROR, True, True)
-    monkeypatch.setattr("halving.doctor.content_checks._SAMPLE_FOLDERS", 256)
     assert [finding.level for finding in check_digests(store)] == [ERROR]
 
 
