@@ -50,7 +50,7 @@ serve: install ## Open the page with runs, sweeps and models on http://127.0.0.1
 dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0.1:3000 with the sensors running, and our page on port 3001 (PORT and DAGSTER_PORT: on others)
 	@$(BIN)/halving serve --port $(PORT) --dagster-url http://127.0.0.1:$(DAGSTER_PORT) & page=$$!; \
 	trap 'kill $$page 2>/dev/null; wait $$page' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
-	HALVING_PAGE_URL=http://127.0.0.1:$(PORT) $(BIN)/dagster dev --workspace workspace.yaml --port $(DAGSTER_PORT)
+	HALVING_PAGE_URL=http://127.0.0.1:$(PORT) $(BIN)/python -m pipelines.dagster_storage dev --workspace workspace.yaml --port $(DAGSTER_PORT)
 
 test: install ## Run the fast tests, which need no server and no other process: 4 minutes
 	$(RUN_TESTS) -m "not slow and not service"

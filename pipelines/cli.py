@@ -134,7 +134,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     checked = log.with_suffix(".yaml")
     checked.write_text(yaml.safe_dump(json.loads(spec.canonical_json()), allow_unicode=True))
     command = secrets.token_hex(8)
-    job = [sys.executable, "-m", "dagster", "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
+    # Dagster's own command line, which waits for other first sweeps on this instance.
+    dagster = [sys.executable, "-m", "pipelines.dagster_storage"]
+    job = [*dagster, "job", "execute", "-m", "pipelines.definitions", "-j", "sweep", "-c", str(checked)]
     chosen = {_ALLOW_DEPRECATED: arguments.allow_deprecated, _REFRESH: arguments.refresh}
     tags = {_COMMAND: command, **{tag: "true" for tag, is_chosen in chosen.items() if is_chosen}}
     job += ["--tags", json.dumps(tags)]
@@ -237,14 +239,16 @@ def _first_failure(home: Path, command: str) -> str:
     """Why the job that this command started failed, from Dagster's events of its run."""
     import dagster as dg
 
+    from pipelines.dagster_storage import open_instance
+
     failures = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.RUN_FAILURE}
     try:
-        with dg.DagsterInstance.from_config(str(home)) as instance:
+        with open_instance(home) as instance:
             for run in instance.get_runs(dg.RunsFilter(tags={_COMMAND: command})):
                 for entry in instance.all_logs(run.run_id, of_type=failures):
                     return _message(entry.get_dagster_event())
     except Exception as error:  # noqa: BLE001  # whatever a wrong dagster.yaml or its database raises: the job failed for the same
-        return f"Dagster's event log cannot be read: {error}"
+        return f"Dagster's event log cannot be read: {error}; halving doctor says more"
     return "the job ended before its run began"
 
 

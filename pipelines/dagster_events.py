@@ -24,11 +24,11 @@ def report_events(store: Store, make: "Callable[[], Iterable[dg.AssetMaterializa
         return
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     try:
-        import dagster as dg
+        from pipelines.dagster_storage import open_instance
 
         events = list(make())
         if events:
-            with dg.DagsterInstance.from_config(str(home)) as instance:
+            with open_instance(home) as instance:
                 for event in events:
                     instance.report_runless_asset_event(event)
     except Exception as error:  # noqa: BLE001  # whatever Dagster's database raises

@@ -21,6 +21,7 @@ from sqlalchemy import select
 
 from assets.sweeps import SWEEPS
 from assets.trials import TRIALS
+from pipelines.dagster_storage import open_instance
 from resources.catalog import Catalog, ModelVersionRow, SweepRow
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
 from resources.retention.gone import Gone
@@ -72,7 +73,7 @@ def forget_sweeps_of_home(home: Path, catalog: Catalog, policy: Policy, *, proje
     """
     if not home.is_dir():
         return []
-    with dg.DagsterInstance.from_config(str(home)) as instance:
+    with open_instance(home) as instance:
         gone = forget_sweeps(instance, catalog, policy, project=project, dry_run=dry_run)
     days = policy.dagster.days
     return gone if days is None or project else [*gone, *_forget_logs(home / "logs", time.time() - 86_400 * max(1.0, days), dry_run)]

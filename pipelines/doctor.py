@@ -57,21 +57,26 @@ def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
 
 
 def check_daemon(home: Path, catalog: Catalog, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """That Dagster's daemon lives and the sensors of sweeps are on, where sweeps wait for it. What one job drives does without.
+    """That Dagster's files can be opened, that its daemon lives and the sensors of sweeps are on, where sweeps wait for it.
+
+    What one job drives does without the daemon.
 
     Args:
         home: of Dagster's instance.
         now: this machine's clock, in seconds since 1970.
     """
-    from dagster import DagsterInstance
+    from pipelines.dagster_storage import check_storage, open_instance
 
+    if broken := list(check_storage(home)):
+        yield from broken
+        return
     with catalog.read() as session:
         is_driven = SweepRow.status.in_(("searching", "evaluating")) & SweepRow.driver.in_(_DRIVEN)
         waiting = session.scalar(select(func.count()).select_from(SweepRow).where(is_driven)) or 0
     level, means = (ERROR, f"{waiting} open sweeps stand still") if waiting else (WARNING, "a sweep that is launched would stand still")
     beats, stopped = dict[str, float](), list[str]()
     if home.exists():
-        with DagsterInstance.from_config(str(home)) as instance:
+        with open_instance(home) as instance:
             beats = {name: beat.timestamp for name, beat in instance.get_daemon_heartbeats().items()}
             states = instance.all_instigator_state()
             stopped = sorted(state.name for state in states if state.name in SENSORS and state.status.value == "STOPPED")

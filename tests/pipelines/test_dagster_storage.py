@@ -1,0 +1,114 @@
+"""Dagster's files when several processes are the first to open them, and what doctor does with those that were broken so."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from alembic.util.exc import CommandError
+
+from halving.doctor.checks import ERROR, Check, examine
+from pipelines.cli import _first_failure
+from pipelines.dagster_storage import check_storage, open_instance
+from pipelines.doctor import check_daemon
+from resources.backend import Backend
+from tests.backends import CHECKOUT
+from tests.pipelines.shell import Shell
+
+FILES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
+OPEN = """
+import sys
+from pathlib import Path
+from pipelines.dagster_storage import open_instance
+print("ready", flush=True)
+sys.stdin.readline()
+with open_instance(Path(sys.argv[1])) as instance:
+    instance.get_runs()
+    instance.all_instigator_state()
+"""
+EARLIER = "5771160a95ad"  # the revision that Dagster writes where it finds tables that have none yet
+
+
+def revisions(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as connection:
+        return [revision for (revision,) in connection.execute("SELECT version_num FROM alembic_version")]
+
+
+def change(file: Path, statement: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Of an instance whose runs have two revisions, as two processes leave it that made it at once."""
+    home = tmp_path / "dagster"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}")
+    with open_instance(home):
+        pass
+    change(home / FILES[0], f"INSERT INTO alembic_version VALUES ('{EARLIER}')")
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", range(3))
+def test_processes_that_open_a_new_instance_at_once_wait_for_each_other(tmp_path: Path, again: int) -> None:
+    command = [sys.executable, "-c", OPEN, str(tmp_path)]
+    given: Any = {"cwd": CHECKOUT, "env": {**os.environ, "DAGSTER_DISABLE_TELEMETRY": "1"}, "text": True}
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    processes = [subprocess.Popen(command, **given, **pipes) for _ in range(3)]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    assert [len(revisions(tmp_path / file)) for file in FILES] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_two_first_sweeps_at_once_both_run(tmp_path: Path, small: Any) -> None:
+    shell = Shell(tmp_path)
+    started = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(small(name=name, max_trials=1, concurrency=1)))
+        started.append(shell.start("sweep", str(path)))
+    said = [process.communicate() for process in started]
+    assert [process.returncode for process in started] == [0, 0], said
+    assert [len(revisions(tmp_path / "dagster" / file)) for file in FILES] == [1, 1, 1]
+
+
+def test_a_file_with_two_revisions_is_named_and_repaired(home: Path, backend: Backend) -> None:
+    with pytest.raises(CommandError, match="more than one head"), open_instance(home):
+        pass
+    assert "halving doctor says more" in _first_failure(home, "any")
+    (problem,) = check_daemon(home, backend.catalog)
+    assert (problem.level, "2 revisions" in problem.what, "DELETE FROM alembic_version" in problem.mend) == (ERROR, True, True)
+    repaired, after = examine([Check("dagster", lambda: check_daemon(home, backend.catalog))], repair=True)
+    assert "the newest revision alone" in repaired[1].repaired
+    assert "has never run" in after[1].what
+    with open_instance(home) as instance:
+        assert not instance.get_runs()
+    assert len(revisions(home / FILES[0])) == 1
+
+
+@pytest.mark.parametrize("lost", ["DROP TABLE run_tags", "DROP INDEX idx_run_partitions", "ALTER TABLE runs DROP end_time", "newest"])
+def test_a_file_that_is_not_of_the_newest_schema_is_not_repaired_but_to_be_moved_away(home: Path, lost: str) -> None:
+    change(home / FILES[0], f"UPDATE alembic_version SET version_num = 'x' WHERE version_num <> '{EARLIER}'" if lost == "newest" else lost)
+    (problem,) = check_storage(home)
+    assert (problem.level, problem.repair) == (ERROR, None)
+    assert f"mv {home / 'history'} {home / 'history.broken'}" in problem.mend
+    (home / "history").rename(home / "history.broken")
+    with open_instance(home) as instance:
+        assert not instance.get_runs()
+    assert not list(check_storage(home))
