@@ -213,15 +213,18 @@ def dagster_home(store: Store) -> Path:
 
 
 def newest_sweep(backend: "Backend", spec: Any = None) -> str | None:
-    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec."""
+    """The id of the newest sweep, of all sweeps or of those that ``halving sweep`` launched of one spec in its project."""
     from sqlalchemy import select
 
     from resources.catalog import SweepRow
+    from resources.tenancy.projects import names_of
 
-    query = select(SweepRow.id).order_by(SweepRow.created_at.desc())
-    query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job") if spec else query
+    query = select(SweepRow.id).order_by(SweepRow.created_at.desc()).limit(1)
     with backend.catalog.read() as session:
-        return session.scalar(query.limit(1))
+        if spec is not None:
+            of_project = SweepRow.project.in_(names_of(session, spec.project))
+            query = query.where(SweepRow.spec_digest == spec.digest, SweepRow.driver == "job", of_project)
+        return session.scalar(query)
 
 
 def console_of(arguments: argparse.Namespace) -> "Console":

@@ -169,8 +169,8 @@ def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, anew: bool = Fa
         quota = gpu_hours_of(session, spec.project, now)
         if quota is None:
             return Forecast(names_of(session, spec.project)[0], estimate)
-        goes_on = select(SweepRow.id).where(SweepRow.spec_digest == spec.digest, SweepRow.status.in_(OPEN)).limit(1)
-        refusable = anew or session.scalar(goes_on) is None
+        same = (SweepRow.spec_digest == spec.digest, SweepRow.project.in_(quota.projects), SweepRow.status.in_(OPEN))
+        refusable = anew or session.scalar(select(SweepRow.id).where(*same).limit(1)) is None
         forecast = Forecast(quota.project, estimate, quota, expected_of_open(session, quota.projects, now))
     if refusable and (reason := forecast.refusal(spec)):
         raise InvalidInput(reason)

@@ -3,6 +3,7 @@
 A control is a transaction of its own, or a part of the one that it is given (``within``).
 """
 
+from collections.abc import Collection
 from hashlib import sha256
 
 from sqlalchemy import select
@@ -16,6 +17,7 @@ from resources.search.rules import max_trials as planned_trials
 from resources.search.state import Control
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.strategy import GridSearch
+from resources.tenancy.projects import names_of
 
 MOST_TRIALS = 90_000  # Dagster advises fewer than 100,000 partitions for an asset
 OPEN = ("searching", "evaluating")
@@ -37,10 +39,11 @@ def open_sweep(
     sources: list[str] | None = None,
     within: Session | None = None,
 ) -> SweepRow:
-    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, snapshot and driver to resume.
+    """Register a launch of ``spec``, or give the unfinished sweep of the same spec, project, snapshot and driver to resume.
 
-    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. With the id ``sweep`` it is
-    that sweep, whatever others there are: a new one, or the one that was opened with this id before.
+    Executing the same spec again after a crash therefore resumes it, and after its end starts another sweep. A project may be given by any
+    name that it has or had. A sweep that is resumed has the priority of ``spec`` from then on. With the id ``sweep`` it is that sweep,
+    whatever others there are: a new one, or the one that was opened with this id before, which stays as it is.
 
     Args:
         sources: what ``warm_start_sources`` gives for the spec. Whoever opens it within a transaction of their own asks before that begins:
@@ -55,15 +58,20 @@ def open_sweep(
     with catalog.write(exclusive=True, within=within) as session:
         same = (SweepRow.spec_digest == spec.digest, SweepRow.snapshot == snapshot, SweepRow.driver == driver)
         earlier = list(session.scalars(select(SweepRow).where(*same).order_by(SweepRow.ordinal.desc())))
+        projects = names_of(session, spec.project)
         if sweep is not None and (opened := session.get(SweepRow, sweep)) is not None:
-            if not _is_of(opened, spec):
+            if opened.project not in projects or not _is_of(opened, spec):
                 raise AlreadyExists(f"sweep {sweep} exists with another spec")
             return opened
-        if sweep is None and earlier and earlier[0].status in OPEN:
-            return earlier[0]
-        if sweep is None and (upgraded := _opened_before_an_upgrade(session, spec, snapshot, driver)) is not None:
-            upgraded.spec_digest, upgraded.ordinal = spec.digest, len(earlier)
-            return upgraded
+        if sweep is None:
+            newest = next((row for row in earlier if row.project in projects), None)
+            if newest is not None and newest.status in OPEN:
+                return _with_priority(newest, spec.priority)
+            upgraded = _opened_before_an_upgrade(session, spec, snapshot, driver, projects)
+            if upgraded is not None:
+                upgraded.spec_digest = spec.digest
+                upgraded.ordinal = len(earlier)
+                return _with_priority(upgraded, spec.priority)
         hold_source(session, spec)
         row = SweepRow(
             id=sweep or _free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
@@ -84,16 +92,22 @@ def open_sweep(
         return row
 
 
-def _opened_before_an_upgrade(session: Session, spec: SweepSpec, snapshot: str, driver: str) -> SweepRow | None:
+def _with_priority(row: SweepRow, priority: int) -> SweepRow:
+    if row.priority != priority:
+        row.priority = priority
+        row.spec = {**row.spec, "priority": priority}
+    return row
+
+
+def _opened_before_an_upgrade(session: Session, spec: SweepSpec, snapshot: str, driver: str, projects: Collection[str]) -> SweepRow | None:
     """The newest unfinished sweep of a spec whose digest an earlier version worked out, which had fewer fields or other defaults."""
-    query = select(SweepRow).where(
-        SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.status.in_(OPEN)
-    )
+    of_launch = (SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.project.in_(projects))
+    query = select(SweepRow).where(*of_launch, SweepRow.status.in_(OPEN))
     return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
 
 
 def _is_of(row: SweepRow, spec: SweepSpec) -> bool:
-    """Whether a sweep is of a spec, by what is stored of it as it is read now."""
+    """Whether a sweep is of a spec, whatever their projects, by what is stored of it as it is read now."""
     if row.spec_digest == spec.digest:
         return True
     try:

@@ -257,14 +257,15 @@ class SweepSpec(Strict):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the spec with all its defaults, but those of its place among other sweeps."""
-        return "sha256:" + sha256(self.canonical_json().encode()).hexdigest()
+        """SHA-256 of the spec with all its defaults, without its place among other sweeps: its project, which may be renamed, and its
+        priority, which may be changed while it runs."""
+        return "sha256:" + sha256(self._as_json(without={"project", "priority"}).encode()).hexdigest()
 
     def canonical_json(self) -> str:
-        fields = self.model_dump(mode="json", by_alias=True, exclude_none=True)
-        # Where they say nothing new a spec is what it was before it could have them: an unfinished sweep of then is found again.
-        usual = {"project": self.name, "priority": 0}
-        return json.dumps({name: value for name, value in fields.items() if usual.get(name) != value}, sort_keys=True)
+        return self._as_json(without=set())
+
+    def _as_json(self, without: set[str]) -> str:
+        return json.dumps(self.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=without), sort_keys=True)
 
     @property
     def trained_by(self) -> str:

@@ -246,7 +246,7 @@ def _tag(state: State, row: SweepRow) -> str:
     with state.catalog.read() as session:
         trials = session.execute(running.where(TrialRow.sweep == row.id, TrialRow.status == Status.RUNNING).order_by(TrialRow.number)).all()
     report, version = outcome_of(state.catalog, row.id)
-    controls = (row.status, row.control, row.held_back, row.max_trials, state.loops.problem(row.id))
+    controls = (row.status, row.control, row.priority, row.held_back, row.max_trials, state.loops.problem(row.id))
     counted = (row.revision, *controls, report and report.created_at, version and version.stage)
     return f'"{sha256(repr((counted, [tuple(trial) for trial in trials])).encode()).hexdigest()[:24]}"'
 

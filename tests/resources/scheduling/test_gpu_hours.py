@@ -24,6 +24,7 @@ from resources.search.decide import Continue, Finish, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
 from resources.tenancy import gpu_hours as project_hours
+from resources.tenancy.projects import rename_project, set_project
 from tests.backends import snapshot_row
 from tests.searches import search
 
@@ -142,6 +143,11 @@ def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(backend:
     check_gpu_hours(backend.catalog, spec)
     with pytest.raises(InvalidInput, match="has 0 of its 0 GPU-hours left"):
         check_gpu_hours(backend.catalog, spec, anew=True)
+    rename_project(backend.catalog, "small", "little")
+    check_gpu_hours(backend.catalog, small_spec(resources=GPU, project="little", priority=3))
+    set_project(backend.catalog, "other", gpu_hours=0.0)
+    with pytest.raises(InvalidInput, match="project other has 0 of its 0 GPU-hours left"):
+        check_gpu_hours(backend.catalog, small_spec(resources=GPU, project="other"))
 
 
 def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_by_itself_with_more(

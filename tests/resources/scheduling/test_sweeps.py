@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halving.errors import InvalidInput, NotFound
+from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.trial.messages import ReachedRung
 from resources.backend import Backend
 from resources.scheduling.assignment import Assignment
@@ -14,7 +14,8 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.search.decide import Continue, Fail, Finish, Pause, Requeue, Wait
 from resources.search.state import Control, Status
-from resources.sweep_spec import SweepSpec
+from resources.sweep_spec import SweepSpec, stored_spec
+from resources.tenancy.projects import rename_project
 from tests.backends import snapshot_row
 from tests.clock import Clock
 
@@ -279,3 +280,40 @@ def test_crashes_and_lost_workers_are_counted_apart(backend: Backend, small_spec
     clock.lose_all(scheduler)
     scheduler.crashed(work(scheduler), "boom", 1.0)
     assert isinstance(scheduler.crashed(work(scheduler), "boom again", 1.0), Fail)
+
+
+def test_the_same_spec_with_another_priority_goes_on_with_that(backend: Backend, small_spec: Spec) -> None:
+    def launched(**changes: Any) -> tuple[str, int, int]:
+        row = open_sweep(backend.catalog, small_spec(**changes), "sha256:s", driver="job", commit=None)
+        return row.id, row.priority, stored_spec(row.spec).priority
+
+    sweep = launched(project="vision", priority=2)[0]
+    assert launched(project="vision", priority=5) == (sweep, 5, 5)
+    assert launched(project="vision") == (sweep, 0, 0)
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).spec_digest = "sha256:of an earlier version, in which it counted"
+    assert launched(project="vision", priority=7) == (sweep, 7, 7)
+    asked_for = open_sweep(backend.catalog, small_spec(project="vision"), "sha256:s", driver="job", commit=None, sweep=sweep)
+    assert (asked_for.id, asked_for.priority) == (sweep, 7), "whoever carries an intent out once more does not change it"
+
+
+def test_a_spec_goes_on_in_its_project_by_each_name_that_this_had_and_in_no_other(backend: Backend, small_spec: Spec) -> None:
+    def launched(project: str) -> tuple[str, str]:
+        row = open_sweep(backend.catalog, small_spec(project=project), "sha256:s", driver="job", commit=None)
+        return row.id, row.project
+
+    vision = launched("vision")
+    rename_project(backend.catalog, "vision", "sight")
+    assert [launched("vision"), launched("sight")] == [vision, vision], "its runs stay where they are"
+    speech = launched("speech")
+    assert speech[0] != vision[0]
+    assert [launched("speech"), launched("sight")] == [speech, vision]
+    with pytest.raises(AlreadyExists, match="exists with another spec"):
+        open_sweep(backend.catalog, small_spec(project="speech"), "sha256:s", driver="job", commit=None, sweep=vision[0])
+    with backend.catalog.write() as session:
+        for sweep in (vision[0], speech[0]):
+            backend.catalog.sweep(session, sweep).spec_digest = f"sha256:of an earlier version, {sweep}"
+    assert [launched("speech"), launched("sight")] == [speech, vision]
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, vision[0]).status = "finished"
+    assert launched("sight")[0] not in (vision[0], speech[0])
