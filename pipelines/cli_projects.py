@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import print_table
 from halving.cli.parser import add_command, add_group
+from halving.errors import InvalidInput
 from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
@@ -20,16 +21,20 @@ _NAME = "the project's name; * is all projects together"
 
 
 def add_projects_commands(commands: Any) -> None:
-    """Add ``halving projects list|show|set|rename``."""
+    """Add ``halving projects list|show|set|unset|rename``."""
     inner = add_group(commands, "projects", "who may use how much: projects, their weights, quotas and owners")
     add_command(inner, "list", "list the projects with what they may use and what they hold now", run_list)
     add_command(inner, "show", "show a project, and why its sweeps wait", run_show, project=_NAME)
     change = add_command(inner, "set", "set what is given of a project; the rest stays", run_set, project=_NAME)
-    change.add_argument("--owner", action="append", metavar="NAME", help="who is responsible for it; may be given several times")
+    change.add_argument(
+        "--owner", action="append", metavar="NAME", help=f"who is responsible for it; may be given several times; {_NONE}: nobody"
+    )
     change.add_argument("--weight", type=float, metavar="W", help="its share beside the others': 2 is twice that of 1 (the default)")
     for option, what in (("--max-trials", "trials at a time"), ("--max-gpus", "GPUs at a time")):
         change.add_argument(option, type=_limit(int), metavar="N", help=f"most {what}; {_NONE}: no limit")
     change.add_argument("--gpu-hours", type=_limit(float), metavar="H", help=f"most hours of one GPU in a month; {_NONE}: no limit")
+    description = "take back all that was set of a project: its owners, weight and quotas; its sweeps, runs and names stay"
+    add_command(inner, "unset", description, run_unset, project=_NAME)
     rename = add_command(inner, "rename", "call a project otherwise; its trials go on, and its runs stay where they are", run_rename)
     rename.add_argument("project", help="what it is called now")
     rename.add_argument("new", help="what it is called from now on")
@@ -38,18 +43,22 @@ def add_projects_commands(commands: Any) -> None:
 def run_list(arguments: argparse.Namespace) -> int:
     """List projects.
 
-    JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours", "former_names", "searching", "trials", "gpus",
-    "waiting"}]}``: null is no limit, ``searching`` how many of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``waiting`` why
-    sweeps of it wait, by their ids.
+    JSON: ``{"projects": [{"name", "owners", "weight", "max_trials", "max_gpus", "gpu_hours", "gpu_hours_used", "former_names", "searching",
+    "trials", "gpus", "gpus_waiting", "waiting"}]}``: null is no limit, ``gpu_hours_used`` those of this month, null where they are not
+    limited, ``searching`` how many of its sweeps are, ``trials`` and ``gpus`` what these hold now, ``gpus_waiting`` of these GPUs those of
+    trials that still wait for a device or a node, ``waiting`` why sweeps of it wait, by their ids.
     """
     from resources.tenancy.projects import list_projects
 
-    lines = list_projects(backend_of(arguments).catalog)
-    return answer(arguments, {"projects": [line.as_dict() for line in lines]}, lambda console: _print_list(console, lines))
+    catalog = backend_of(arguments).catalog
+    lines = list_projects(catalog)
+    used = _hours_used(catalog, lines)
+    data = {"projects": [_as_dict(line, used) for line in lines]}
+    return answer(arguments, data, lambda console: _print_list(console, lines, used))
 
 
 def run_show(arguments: argparse.Namespace) -> int:
-    """Show a project. JSON: one entry of ``halving projects list``, and ``gpu_hours_used`` this month, null where they are not limited."""
+    """Show a project. JSON: one entry of ``halving projects list``."""
     from resources.tenancy.projects import show_project
 
     catalog = backend_of(arguments).catalog
@@ -62,10 +71,24 @@ def run_set(arguments: argparse.Namespace) -> int:
 
     given = {name: getattr(arguments, name) for name in ("weight", "max_trials", "max_gpus", "gpu_hours")}
     given = {name: None if value == _NONE else value for name, value in given.items() if value is not None}
-    given |= {"owners": arguments.owner} if arguments.owner else {}
+    if arguments.owner:
+        given["owners"] = _owners(arguments.owner)
     catalog = backend_of(arguments).catalog
     set_project(catalog, arguments.project, **given)
     return _answer_one(arguments, catalog, show_project(catalog, arguments.project))
+
+
+def run_unset(arguments: argparse.Namespace) -> int:
+    """Take back what was set. JSON: ``{"name", "former_names"}``."""
+    from resources.tenancy.projects import unset_project
+
+    former_names = unset_project(backend_of(arguments).catalog, arguments.project)
+
+    def say(console: "Console") -> None:
+        names = f" It still has the names {', '.join(former_names)}, too." if former_names else ""
+        console.print(f"nothing is set for project {arguments.project} any more.{names}", highlight=False, markup=False)
+
+    return answer(arguments, {"name": arguments.project, "former_names": former_names}, say)
 
 
 def run_rename(arguments: argparse.Namespace) -> int:
@@ -84,7 +107,29 @@ def run_rename(arguments: argparse.Namespace) -> int:
             markup=False,
         )
 
-    return answer(arguments, line.as_dict(), say)
+    return answer(arguments, _as_dict(line, _hours_used(catalog, [line])), say)
+
+
+def _hours_used(catalog: "Catalog", lines: "list[ProjectLine]") -> dict[str, float]:
+    """The GPU-hours of this month that projects have used, by name, where they are limited."""
+    from resources.tenancy.gpu_hours import gpu_hours_used
+
+    with catalog.read() as session:
+        now = catalog.now()
+        limited = [line for line in lines if line.gpu_hours is not None]
+        return {line.name: gpu_hours_used(session, [line.name, *line.former_names], now) for line in limited}
+
+
+def _as_dict(line: "ProjectLine", used: dict[str, float]) -> dict[str, Any]:
+    return {**line.as_dict(), "gpu_hours_used": used.get(line.name)}
+
+
+def _owners(names: list[str]) -> list[str]:
+    if _NONE not in names:
+        return names
+    if len(names) > 1:
+        raise InvalidInput(f"owner = {_NONE!r} is not accepted beside others: it takes all owners away; give it alone, or leave it out")
+    return []
 
 
 def _limit(number: type) -> "Callable[[str], Any]":
@@ -95,19 +140,20 @@ def _limit(number: type) -> "Callable[[str], Any]":
     return read
 
 
-def _print_list(console: "Console", lines: "list[ProjectLine]") -> None:
+def _print_list(console: "Console", lines: "list[ProjectLine]", used: dict[str, float]) -> None:
     if not lines:
         console.print("no project has limits, and no sweep is searching: every project has the weight 1 and no quota.", highlight=False)
         return
-    columns = ("project", "weight", "trials", "of", "GPUs", "of", "GPU-hours a month", "sweeps", "wait", "owners")
+    columns = ("project", "weight", "trials", "of", "GPUs", "of", "GPU-hours this month", "of", "sweeps", "wait", "owners")
     rows = [
         [
             line.name,
             "" if line.name == "*" else f"{line.weight:g}",
             line.trials,
             _shown(line.max_trials),
-            line.gpus,
+            _gpus(line),
             _shown(line.max_gpus),
+            f"{used[line.name]:.4g}" if line.name in used else "",
             _shown(line.gpu_hours),
             line.searching,
             len(line.waiting),
@@ -119,27 +165,28 @@ def _print_list(console: "Console", lines: "list[ProjectLine]") -> None:
 
 
 def _answer_one(arguments: argparse.Namespace, catalog: "Catalog", line: "ProjectLine") -> int:
-    from resources.tenancy.gpu_hours import gpu_hours_of
-
-    with catalog.read() as session:
-        hours = gpu_hours_of(session, line.name, catalog.now())
-    used = None if hours is None else hours.used
-    return answer(arguments, {**line.as_dict(), "gpu_hours_used": used}, lambda console: _print_one(console, line, used))
+    used = _hours_used(catalog, [line])
+    return answer(arguments, _as_dict(line, used), lambda console: _print_one(console, line, used))
 
 
-def _print_one(console: "Console", line: "ProjectLine", used: float | None) -> None:
+def _print_one(console: "Console", line: "ProjectLine", used: dict[str, float]) -> None:
     whose = "all projects together" if line.name == "*" else f"project {line.name}, weight {line.weight:g}"
     facts = [
         whose,
         f"trials: {line.trials} of {_shown(line.max_trials)}",
-        f"GPUs: {line.gpus} of {_shown(line.max_gpus)}",
-        f"GPU-hours a month: {_shown(line.gpu_hours)}" + ("" if used is None else f", of which {used:.4g} are used"),
+        f"GPUs: {_gpus(line)} of {_shown(line.max_gpus)}",
+        f"GPU-hours a month: {_shown(line.gpu_hours)}" + (f", of which {used[line.name]:.4g} are used" if used else ""),
         f"sweeps that search: {line.searching}",
     ]
     facts += [f"owners: {', '.join(line.owners)}"] if line.owners else []
     facts += [f"former names: {', '.join(line.former_names)}"] if line.former_names else []
     facts += [f"{sweep} waits: {reason}" for sweep, reason in line.waiting.items()]
     console.print("\n".join(facts), highlight=False, markup=False)
+
+
+def _gpus(line: "ProjectLine") -> str:
+    """How many GPUs a project's trials hold, and of these how many whose trials still wait for a device or a node."""
+    return f"{line.gpus} ({line.gpus_waiting} waiting)" if line.gpus_waiting else str(line.gpus)
 
 
 def _shown(limit: float | None) -> str:

@@ -14,6 +14,7 @@ from pipelines.cli_views import answer, backend_of
 
 if TYPE_CHECKING:
     from halving import Store
+    from halving.query.run_filter import RunFilter
     from halving.records.amendments import Lifecycle
     from resources.backend import Backend
     from resources.catalog import Catalog
@@ -32,6 +33,27 @@ def add_runs_commands(inner: Any) -> None:
         ("restore", "take runs back out of the trash or the archive", run_restore),
     ):
         add_command(inner, name, summary, run).add_argument("run_names", nargs="+", metavar="RUN", help=_RUN)
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """List runs as the SDK's command does; a project that was renamed is meant by each of its names. JSON: as there."""
+    from halving.cli.runs import run_runs
+
+    return run_runs(arguments, _with_all_names)
+
+
+def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
+    """The filter by all names of projects, which the catalog knows; others need no catalog."""
+    if not wanted.names_project:
+        return wanted
+    from resources.analysis.run_index.project_names import with_all_names
+    from resources.catalog.opening import catalog_at_hand
+
+    catalog = catalog_at_hand(store)
+    if catalog is None:
+        return wanted
+    with catalog.read() as session:
+        return with_all_names(session, wanted)
 
 
 def run_tag(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from halving.errors import InvalidInput
 from halving.identifiers import check_name
 from halving.query.run_filter_parser import parse_filter
 from resources.analysis.run_index import select_names
+from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
 from server.identity.caller import Caller
 from server.state import State
@@ -45,5 +46,6 @@ async def filtered_runs(state: State, caller: Caller, text: str, top: int) -> li
 def _filtered(state: State, caller: Caller, text: str, top: int) -> list[str]:
     chosen = parse_filter(text, now=datetime.now(UTC).replace(microsecond=0))
     with reading(state.catalog) as session:
-        names = select_names(session, chosen, projects=None if caller.projects is None else sorted(caller.projects), limit=top)
+        projects = None if caller.projects is None else sorted(caller.projects)
+        names = select_names(session, with_all_names(session, chosen), projects=projects, limit=top)
     return [f"{project}/{run}" for project, run in names]

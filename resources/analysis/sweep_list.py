@@ -15,6 +15,7 @@ from resources.scheduling import intents
 from resources.search.rules import max_trials
 from resources.search.state import Control
 from resources.sweep_spec import stored_spec
+from resources.tenancy.projects import all_names_of
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ def list_sweeps(catalog: Catalog, *, projects: Collection[str] | None = None, li
     """The newest sweeps first, those that are not open yet among them.
 
     Args:
-        projects: only sweeps of these projects.
+        projects: only sweeps of these projects, each of which may be given by any name that it has or had.
         limit: at most so many.
     """
     query = select(SweepRow).order_by(SweepRow.created_at.desc(), SweepRow.id).limit(limit)
-    query = query if projects is None else query.where(SweepRow.project.in_(projects))
     with catalog.read() as session:
+        if projects is not None:
+            projects = all_names_of(session, projects)
+            query = query.where(SweepRow.project.in_(projects))
         rows = list(session.scalars(query))
         ids = [row.id for row in rows]
         counts, leaders = _counts(session, ids), _leaders(session, ids)

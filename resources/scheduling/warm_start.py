@@ -18,6 +18,7 @@ from resources.search.state import Result
 from resources.search.suggest import Earlier
 from resources.sweep_spec import SweepSpec, stored_spec
 from resources.sweep_spec.points import active, order, problems_of
+from resources.tenancy.projects import all_names_of
 
 _ENDED = ("evaluating", "finished", "rejected", "held", "failed")
 _AUTO_SWEEPS = 5  # the newest that fit; older ones say less about the present code and data
@@ -32,8 +33,8 @@ def warm_start_sources(catalog: Catalog, spec: SweepSpec, projects: Collection[s
     Raises:
         InvalidInput: a sweep that is named does not exist, has not ended, or does not fit; the message says which, why, and what to do.
     """
-    known = [] if projects is None else [SweepRow.project.in_(sorted(projects))]
     with catalog.read() as session:
+        known = [] if projects is None else [SweepRow.project.in_(all_names_of(session, projects))]
         if spec.warm_start == "auto":
             query = select(SweepRow).where(SweepRow.status.in_(_ENDED), *known).order_by(SweepRow.created_at.desc())
             fitting = (row.id for row in session.scalars(query) if _misfit(catalog, session, row, spec) is None)

@@ -5,17 +5,17 @@ its sweeps and runs of before stay where they are, are still its own, and its fo
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.identifiers import check_name
-from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TokenRow, TrialRow, utcnow
-from resources.tenancy.usage import ALL
+from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TrialRow, utcnow
+from resources.tenancy.usage import ALL, NOBODY_ASKS
 
 _MOST = 2**31 - 1  # the catalog keeps counts as 32-bit integers
 _SHARED_ONLY = ("max_trials", "max_gpus")
@@ -29,6 +29,7 @@ class ProjectLine:
         name: ``*`` is all projects together.
         searching: how many of its sweeps are searching, external loops left out, as they train elsewhere.
         trials, gpus: that these hold now.
+        gpus_waiting: of ``gpus`` those of trials that still wait for their devices, or for a node.
         waiting: why sweeps of it wait, by their ids: spent GPU-hours, a quota, or the others' shares.
     """
 
@@ -42,10 +43,20 @@ class ProjectLine:
     searching: int
     trials: int
     gpus: int
+    gpus_waiting: int
     waiting: dict[str, str]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass
+class _Held:
+    searching: int = 0
+    trials: int = 0
+    gpus: int = 0
+    gpus_waiting: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)
 
 
 def list_projects(catalog: Catalog) -> list[ProjectLine]:
@@ -54,14 +65,17 @@ def list_projects(catalog: Catalog) -> list[ProjectLine]:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
         held = _held(session)
     now_called = {former: row.name for row in rows.values() for former in row.former_names}
-    sums: dict[str, list[Any]] = {name: [0, 0, 0, {}] for name in rows}
-    for sweep, project, waiting, trials, gpus in held:
+    sums = {name: _Held() for name in rows}
+    for sweep, project, waiting, trials, gpus, gpus_waiting in held:
         for name in {now_called.get(project, project), *({ALL} & rows.keys())}:
-            total = sums.setdefault(name, [0, 0, 0, {}])
-            total[:3] = total[0] + 1, total[1] + int(trials), total[2] + int(gpus)
+            total = sums.setdefault(name, _Held())
+            total.searching += 1
+            total.trials += int(trials)
+            total.gpus += int(gpus)
+            total.gpus_waiting += int(gpus_waiting)
             if waiting and name != ALL:
-                total[3][sweep] = waiting
-    return [_line(name, rows.get(name), *sums[name]) for name in sorted(sums)]
+                total.waiting[sweep] = waiting
+    return [_line(name, rows.get(name), sums[name]) for name in sorted(sums)]
 
 
 def show_project(catalog: Catalog, name: str) -> ProjectLine:
@@ -72,12 +86,11 @@ def show_project(catalog: Catalog, name: str) -> ProjectLine:
     """
     with catalog.read() as session:
         row = row_of(session, name)
-        known = row is not None or session.scalar(select(SweepRow.id).where(SweepRow.project == name).limit(1)) is not None
+        known = row is not None or _has_sweeps(session, name)
     if not known:
         raise NotFound(f"no project {name!r} in the catalog: it has no sweep, and nothing was set for it")
-    called = row.name if row else name
     lines = {line.name: line for line in list_projects(catalog)}
-    return lines.get(called) or _line(called, row, 0, 0, 0, {})
+    return lines.get(row.name if row else name) or _line(name, None, _Held())
 
 
 def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
@@ -109,10 +122,40 @@ def set_project(catalog: Catalog, name: str, **given: Any) -> ProjectRow:
         return row
 
 
+def unset_project(catalog: Catalog, name: str) -> list[str]:
+    """Take back all that was set of a project: it has no owner and no quota, and the weight 1. Of ``*`` all that is shared.
+
+    Sweeps that wait for a quota of it go on. Where it was renamed its names stay; else nothing is left of it but its sweeps and runs.
+
+    Returns:
+        Its former names.
+
+    Raises:
+        InvalidInput: the project is called otherwise now.
+        NotFound: nothing was set for it.
+    """
+    with catalog.write(exclusive=True) as session:
+        row = row_of(session, name)
+        if row is None:
+            raise NotFound(f"nothing was set for project {name!r}")
+        if row.name != name:
+            raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
+        if row.former_names:
+            row.owners = []
+            row.weight = 1.0
+            row.max_trials = None
+            row.max_gpus = None
+            row.gpu_hours = None
+            return list(row.former_names)
+        session.delete(row)
+        session.flush()
+        if session.scalar(select(ProjectRow.name).limit(1)) is None:
+            session.execute(NOBODY_ASKS)  # where no project has a row nobody would take back why a sweep waits
+        return []
+
+
 def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
     """Call a project otherwise from now on; its sweeps, running or not, are still its own, and its runs stay where they are.
-
-    Tokens that were limited to it may see the new name as well.
 
     Raises:
         InvalidInput: the new name is not accepted.
@@ -138,9 +181,6 @@ def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:
             session.flush()
         row.former_names = sorted({*row.former_names, name} - {new})
         row.name = new
-        for token in session.scalars(select(TokenRow).where(TokenRow.projects.is_not(None))):
-            if token.projects is not None and name in token.projects and new not in token.projects:
-                token.projects = [*token.projects, new]
         return row
 
 
@@ -164,6 +204,13 @@ def renamed_projects(catalog: Catalog) -> list[list[str]]:
         return [[row.name, *row.former_names] for row in session.scalars(select(ProjectRow).order_by(ProjectRow.name)) if row.former_names]
 
 
+def all_names_of(session: Session, projects: Iterable[str]) -> list[str]:
+    """All names of several projects, each of which is given by any of its names; one of which nothing is known is its own."""
+    wanted = set(projects)
+    named = ({row.name, *row.former_names} for row in session.scalars(select(ProjectRow)))
+    return sorted(wanted.union(*(names for names in named if names & wanted)))
+
+
 def _new(name: str) -> ProjectRow:
     return ProjectRow(name=name, owners=[], weight=1.0, former_names=[], created_at=utcnow())
 
@@ -181,16 +228,17 @@ def _has_runs(session: Session, name: str) -> bool:
 def _held(session: Session) -> Sequence[Any]:
     running = (TrialRow.sweep == SweepRow.id) & (TrialRow.status == "running")
     why = func.coalesce(SweepRow.out_of_gpu_hours, SweepRow.waiting)
-    query = select(SweepRow.id, SweepRow.project, why, func.count(TrialRow.number), func.coalesce(func.sum(TrialRow.gpus), 0))
+    gpus = func.coalesce(func.sum(TrialRow.gpus), 0)
+    gpus_waiting = func.coalesce(func.sum(case((TrialRow.waiting.is_not(None), TrialRow.gpus), else_=0)), 0)
+    query = select(SweepRow.id, SweepRow.project, why, func.count(TrialRow.number), gpus, gpus_waiting)
     query = query.outerjoin(TrialRow, running).where(SweepRow.status == "searching", SweepRow.driver != "api")
     return session.execute(query.group_by(SweepRow.id).order_by(SweepRow.id)).all()
 
 
-def _line(name: str, row: ProjectRow | None, searching: int, trials: int, gpus: int, waiting: dict[str, str]) -> ProjectLine:
+def _line(name: str, row: ProjectRow | None, held: _Held) -> ProjectLine:
     row = row or _new(name)
     fields = ("owners", "weight", "max_trials", "max_gpus", "gpu_hours", "former_names")
-    held: dict[str, Any] = {"searching": searching, "trials": trials, "gpus": gpus, "waiting": waiting}
-    return ProjectLine(name, **{field: getattr(row, field) for field in fields}, **held)
+    return ProjectLine(name, **{field: getattr(row, field) for field in fields}, **vars(held))
 
 
 def _owners(field: str, value: Any) -> list[str]:

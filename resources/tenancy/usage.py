@@ -45,6 +45,7 @@ _ASKED = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpu
 NOTE_ASKED = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values({name: bindparam(name) for name in _ASKED})
 _ASKS_NOT = {name: null() for name in ("waiting", "waiting_since", "asked_at", "asking")}
 ASKS_NO_MORE = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values(_ASKS_NOT)
+NOBODY_ASKS = update(_SWEEPS).where(_SWEEPS.c.asked_at.is_not(None) | _SWEEPS.c.waiting.is_not(None)).values(_ASKS_NOT)
 _NEWEST = (
     select(_TRIALS.c.number)
     .where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIALS.c.status == "running", ~_TRIALS.c.asked_back)

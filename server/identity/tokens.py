@@ -3,7 +3,7 @@
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -13,6 +13,7 @@ from sqlalchemy import or_, select, update
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.identifiers import check_name
 from resources.catalog import Catalog, TokenRow, utcnow
+from resources.tenancy.projects import all_names_of
 from server.identity.caller import SCOPES, Caller, Scope
 
 PREFIX = "hlv_"
@@ -108,13 +109,17 @@ def revoke_token(catalog: Catalog, name: str) -> Token:
 
 
 def find_token(catalog: Catalog, *, digest: str | None = None, name: str | None = None) -> Token | None:
-    """The token of this digest or this name, if it holds."""
+    """The token of this digest or this name, if it holds; its projects by all names that they have or had."""
     # By digest an index is searched: how long that takes says at most something about digests, from which no token can be made.
     query = select(TokenRow).where(TokenRow.digest == digest if digest is not None else TokenRow.name == name)
     with catalog.read() as session:
         row = session.scalar(query)
-    found = _token(row) if row else None
-    return found if found and found.holds else None
+        if row is None:
+            return None
+        token = _token(row)
+        if token.projects is not None:
+            token = replace(token, projects=all_names_of(session, token.projects))
+    return token if token.holds else None
 
 
 def note_use(catalog: Catalog, token: Token) -> None:

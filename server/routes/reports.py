@@ -12,6 +12,7 @@ from resources.catalog import ReportRow, SweepRow
 from resources.evaluation.report import load_report, report_path
 from resources.registry.gates.judge import judged_again
 from resources.registry.leaderboard import outcome_of
+from resources.tenancy.projects import all_names_of
 from server.answers import Number, answer
 from server.errors import without_root
 from server.identity.caller import Viewer
@@ -76,7 +77,9 @@ def list_reports(
     query = select(ReportRow, SweepRow.project).join(SweepRow, SweepRow.id == ReportRow.sweep)
     query = query.order_by(ReportRow.created_at.desc(), ReportRow.sweep).limit(limit)
     with state.catalog.read() as session:
-        rows = session.execute(query if names is None else query.where(SweepRow.project.in_(names))).all()
+        if names is not None:
+            query = query.where(SweepRow.project.in_(all_names_of(session, names)))
+        rows = session.execute(query).all()
     fields = ("sweep", "created_at", "metrics", "digest")
     listed = [{**{name: getattr(row, name) for name in fields}, "project": name, "page": _page_of(row.sweep)} for row, name in rows]
     return answer({"reports": listed})

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic import BaseModel, Field
+from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
 from halving.query import run_filter
@@ -14,8 +15,10 @@ from halving.query.run_filter import InvalidFilter, RunFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.groups import select_groups
+from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import IndexState, select_page, state_of
+from resources.tenancy.projects import names_of
 from server.answers import Known, Number, answer, is_known
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
@@ -153,8 +156,11 @@ def list_runs(
 
     Asked again with ``If-None-Match`` it answers 304 as long as no run has changed.
     """
-    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_COLUMNS), _projects(caller, project)
+    chosen = _filter(filter_text)
+    fields = _fields("columns", columns, MOST_COLUMNS)
     with reading(state.catalog) as session:
+        chosen = with_all_names(session, chosen)
+        projects = _projects(session, caller, project)
         index = state_of(session)
         tag = etag(state, index, chosen, fields, projects, limit, offset)
         if is_known(tag, known):
@@ -179,8 +185,11 @@ def group_runs(
     keys = _fields("by", by, MOST_KEYS)
     if not keys:
         raise InvalidInput("by '' is not accepted: give the fields that runs of a group are equal in, with commas between")
-    chosen, fields, projects = _filter(filter_text), _fields("columns", columns, MOST_MEANS), _projects(caller, project)
+    chosen = _filter(filter_text)
+    fields = _fields("columns", columns, MOST_MEANS)
     with reading(state.catalog) as session:
+        chosen = with_all_names(session, chosen)
+        projects = _projects(session, caller, project)
         index = state_of(session)
         tag = etag(state, index, "groups", keys, chosen, fields, projects, limit)
         if is_known(tag, known):
@@ -200,8 +209,10 @@ def list_columns(
     known: Known = None,
 ) -> Response:
     """What a filter, an order or a column may name: of the runs that a filter chooses, or of all."""
-    chosen, projects = _filter(filter_text), _projects(caller, project)
+    chosen = _filter(filter_text)
     with reading(state.catalog) as session:
+        chosen = with_all_names(session, chosen)
+        projects = _projects(session, caller, project)
         index = state_of(session)
         tag = etag(state, index, "columns", chosen, prefix, projects, limit)
         if is_known(tag, known):
@@ -234,8 +245,8 @@ def _fields(name: str, text: str, most: int) -> tuple[run_filter.Field, ...]:
     return fields
 
 
-def _projects(caller: Caller, project: str | None) -> Collection[str] | None:
+def _projects(session: Session, caller: Caller, project: str | None) -> Collection[str] | None:
     if project is not None:
         caller.check(project)
-        return [project]
+        return names_of(session, project)
     return None if caller.projects is None else sorted(caller.projects)

@@ -11,6 +11,8 @@ import halving
 from halving.cli.main import main
 from halving.errors import ExtraMissing
 from halving.run import lifecycle
+from resources.backend import Backend
+from resources.tenancy.projects import rename_project, set_project
 
 
 @pytest.fixture
@@ -41,6 +43,22 @@ def test_runs_are_changed_by_words_behind_runs_and_listed_without_them(runs: Cal
     assert runs("restore", "a", "b")[0] == 0
     assert runs("restore", "a")[1]["runs"][0]["changed"] is False
     assert sorted(listed()) == ["a", "b"]
+
+
+def test_a_project_that_was_renamed_is_meant_by_each_of_its_names(
+    runs: Callable[..., tuple[int, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HALVING_CATALOG", raising=False)
+    listed = lambda *given: sorted(row["run"] for row in runs(*given)[1]["runs"])  # noqa: E731
+    assert listed("project = numbers") == []
+    assert not (tmp_path / "catalog.db").exists(), "whoever only asks makes none"
+    backend = Backend(root=str(tmp_path))
+    set_project(backend.catalog, "digits", weight=2)
+    rename_project(backend.catalog, "digits", "numbers")
+    halving.init("letters", {}, tmp_path, id="c", system_metrics=None).finish()
+    assert listed("project = numbers") == listed("project = digits") == listed("project in (numbers, x)") == ["a", "b"]
+    assert listed("project != numbers") == listed("not project = digits") == ["c"]
+    assert listed("project = numbers and run = b or project = letters") == ["b", "c"]
 
 
 def test_a_notebook_changes_runs_as_the_commands_do(runs: Callable[..., tuple[int, Any]], tmp_path: Path) -> None:

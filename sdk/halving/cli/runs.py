@@ -3,7 +3,7 @@
 import argparse
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from halving.cli.output import console, duration, moment, names_of, print_json, print_table
@@ -21,8 +21,11 @@ _COLUMNS = ("run", "project", "status", "started", "duration", "attempt")
 _WIDTH = 100  # characters of a filter that a message shows
 
 
-def run_runs(arguments: argparse.Namespace) -> int:
+def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilter], RunFilter] | None = None) -> int:
     """List runs; archived and deleted ones only where the filter names ``lifecycle``.
+
+    Args:
+        understand: gives the filter that is meant by one, where the application knows more of it than records say.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
     "params", "parent", "tags", "metrics"}]}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is.
@@ -35,6 +38,7 @@ def run_runs(arguments: argparse.Namespace) -> int:
     text = arguments.filter or ""
     try:
         wanted = parse_filter(text)
+        wanted = understand(store, wanted) if understand is not None else wanted
         listed = list_runs(store, arguments.project)
         chosen = match_runs(store, listed, wanted)
     except InvalidFilter as error:

@@ -258,7 +258,15 @@ class RunFilter:
     @property
     def active_alone(self) -> bool:
         """Whether archived and deleted runs are left out: the condition does not name ``lifecycle``, and so does not ask for them."""
-        return not any(field.kind == "run" and field.name == "lifecycle" for field in (_fields(self.where) if self.where else ()))
+        return not self._asks_of("lifecycle")
+
+    @property
+    def names_project(self) -> bool:
+        """Whether the condition names ``project``."""
+        return self._asks_of("project")
+
+    def _asks_of(self, name: str) -> bool:
+        return any(field.kind == "run" and field.name == name for field in (_fields(self.where) if self.where else ()))
 
 
 def _fields(condition: Condition) -> Iterator[Field]:

@@ -18,6 +18,7 @@ from resources.search.decide import Continue, Finish
 from resources.search.state import Result
 from resources.search.suggest import Earlier
 from resources.sweep_spec import SweepSpec
+from resources.tenancy.projects import rename_project
 from tests.backends import snapshot_row
 
 Spec = Callable[..., SweepSpec]
@@ -94,6 +95,14 @@ def test_a_sweep_learns_from_every_trial_of_an_earlier_one_with_its_last_result(
     assert learned_by(backend, small_spec(space=SPACE, strategy=TPE, warm_start=[earlier])) == [
         Earlier(params, 3, Result((params["x"],))) for params in POINTS
     ]
+
+
+def test_whoever_knows_a_project_by_one_name_learns_from_its_sweeps_of_each(backend: Backend, small_spec: Spec) -> None:
+    earlier = searched(backend, first(small_spec, project="vision"))
+    rename_project(backend.catalog, "vision", "sight")
+    spec = small_spec(space=SPACE, strategy=TPE, warm_start="auto")
+    assert warm_start_sources(backend.catalog, spec, ["sight"]) == warm_start_sources(backend.catalog, spec, ["vision"]) == [earlier]
+    assert warm_start_sources(backend.catalog, spec, ["speech"]) == []
 
 
 def test_a_trial_counts_with_the_highest_rung_that_it_reached_and_not_at_all_where_it_failed(backend: Backend, small_spec: Spec) -> None:

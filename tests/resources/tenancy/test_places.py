@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from halving.errors import InvalidInput, NotFound
 from halving.trial.messages import ReachedRung
 from pipelines.sensors import hand_out
 from resources.analysis.summary import summarize
@@ -20,7 +21,7 @@ from resources.scheduling.sweeps import open_sweep, pause_sweep
 from resources.search.decide import Pause, Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
-from resources.tenancy.projects import list_projects, rename_project, set_project
+from resources.tenancy.projects import list_projects, rename_project, set_project, show_project, unset_project
 from tests.backends import snapshot_row
 from tests.clock import Clock
 
@@ -105,6 +106,36 @@ def test_a_quota_of_gpus_counts_those_of_all_nodes(backend: Backend, opened: Ope
     assert waits(large).startswith("its trials need 16 GPUs, and project vision has max_gpus = 8")
     (line,) = list_projects(backend.catalog)
     assert (line.trials, line.gpus, sorted(line.waiting)) == (2, 8, sorted([gangs.id, large.id]))
+
+
+def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_why_it_waits(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "vision", max_trials=0, owners=["ann"])
+    set_project(backend.catalog, "*", max_trials=1)
+    scheduler, other = opened("one", project="vision"), opened("other")
+    assert "max_trials = 0" in waits(scheduler)
+    assert unset_project(backend.catalog, "*") == []
+    assert row_of(scheduler).waiting, "its own project's quota still holds"
+    assert unset_project(backend.catalog, "vision") == []
+    assert row_of(scheduler).waiting is None
+    assert show_project(backend.catalog, "vision").owners == []
+    work(scheduler), work(other)
+    with pytest.raises(NotFound, match="nothing was set for project 'vision'"):
+        unset_project(backend.catalog, "vision")
+
+
+def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "vision", max_trials=0, max_gpus=1, gpu_hours=1, weight=3, owners=["ann"])
+    rename_project(backend.catalog, "vision", "sight")
+    scheduler = opened("one", project="vision")
+    assert "max_trials = 0" in waits(scheduler)
+    with pytest.raises(InvalidInput, match="project 'vision' is called 'sight' now"):
+        unset_project(backend.catalog, "vision")
+    assert unset_project(backend.catalog, "sight") == ["vision"]
+    line = show_project(backend.catalog, "vision")
+    assert (line.name, line.former_names, line.owners, line.weight) == ("sight", ["vision"], [], 1.0)
+    assert (line.max_trials, line.max_gpus, line.gpu_hours) == (None, None, None)
+    work(scheduler)
+    assert row_of(scheduler).waiting is None
 
 
 def test_a_quota_that_is_changed_while_trials_run_holds_for_what_is_started_next(backend: Backend, opened: Open) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound
 from resources.analysis.sweep_list import list_sweeps
-from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, TokenRow, utcnow
-from resources.tenancy.projects import list_projects, names_of, rename_project, set_project, show_project
+from resources.catalog import Catalog, ExperimentRow, ProjectRow, RunRow, SweepRow, utcnow
+from resources.tenancy.projects import all_names_of, list_projects, names_of, rename_project, set_project, show_project
 from tests.backends import snapshot_row
 
 
@@ -73,15 +73,15 @@ def test_a_wrong_value_is_one_error_and_nothing_is_set(catalog: Catalog, name: s
     assert [(line.name, line.weight) for line in list_projects(catalog)] == [("new", 3.0)]
 
 
-def test_a_rename_keeps_what_was_set_and_who_could_see_it_still_can(catalog: Catalog) -> None:
+def test_a_rename_keeps_what_was_set_and_all_names(catalog: Catalog) -> None:
     set_project(catalog, "old", weight=3)
-    with catalog.write() as session:
-        session.add(TokenRow(name="ada", digest="d", scope="read", projects=["old", "other"], created_at=utcnow()))
+    set_project(catalog, "another", weight=3)
     rename_project(catalog, "old", "new")
     assert show_project(catalog, "old") == show_project(catalog, "new")
     with catalog.read() as session:
-        assert session.get_one(TokenRow, "ada").projects == ["old", "other", "new"]
         assert names_of(session, "old") == ["new", "old"]
+        assert all_names_of(session, ["old", "nobody"]) == all_names_of(session, ["nobody", "new"]) == ["new", "nobody", "old"]
+        assert all_names_of(session, []) == []
     rename_project(catalog, "new", "old")  # and back
     with catalog.read() as session:
         assert session.get_one(ProjectRow, "old").former_names == ["new"]

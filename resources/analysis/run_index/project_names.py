@@ -1,0 +1,38 @@
+"""Renamed projects in filters: runs keep the name that their project had, and a condition on a project means all names of it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlalchemy.orm import Session
+
+from halving.query.run_filter import And, Comparison, Condition, In, Not, Or, RunFilter
+from resources.tenancy.projects import names_of
+
+
+def with_all_names(session: Session, chosen: RunFilter) -> RunFilter:
+    """The filter that chooses a project's runs by every name that it has or had. ``like`` and order are of the name that a run has."""
+    if chosen.where is None or not chosen.names_project:
+        return chosen
+    return replace(chosen, where=by_names(chosen.where, partial(names_of, session)))
+
+
+def by_names(condition: Condition, names: Callable[[str], Sequence[str]]) -> Condition:
+    """The condition with all names of each project in place of one.
+
+    Args:
+        names: gives all names of a project by one of them.
+    """
+    if isinstance(condition, (And, Or)):
+        return type(condition)(tuple(by_names(part, names) for part in condition.parts))
+    if isinstance(condition, Not):
+        return Not(by_names(condition.inner, names))
+    if condition.field.kind != "run" or condition.field.name != "project":
+        return condition
+    if isinstance(condition, In):
+        all_names = [name for value in condition.values for name in names(str(value))]
+        return replace(condition, values=tuple(dict.fromkeys(all_names)))
+    if isinstance(condition, Comparison) and condition.operator in ("=", "!="):
+        same = In(condition.field, tuple(names(str(condition.value))))
+        return same if condition.operator == "=" else Not(same)
+    return condition
