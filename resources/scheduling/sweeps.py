@@ -3,7 +3,6 @@
 A control is a transaction of its own, or a part of the one that it is given (``within``).
 """
 
-from collections.abc import Collection
 from hashlib import sha256
 
 from sqlalchemy import select
@@ -63,15 +62,11 @@ def open_sweep(
             if opened.project not in projects or not _is_of(opened, spec):
                 raise AlreadyExists(f"sweep {sweep} exists with another spec")
             return opened
-        if sweep is None:
-            newest = next((row for row in earlier if row.project in projects), None)
-            if newest is not None and newest.status in OPEN:
-                return _with_priority(newest, spec.priority)
-            upgraded = _opened_before_an_upgrade(session, spec, snapshot, driver, projects)
-            if upgraded is not None:
-                upgraded.spec_digest = spec.digest
-                upgraded.ordinal = len(earlier)
-                return _with_priority(upgraded, spec.priority)
+        if sweep is None and (unfinished := unfinished_sweep(session, spec, snapshot, driver)) is not None:
+            if unfinished.spec_digest != spec.digest:  # an earlier version opened it
+                unfinished.spec_digest = spec.digest
+                unfinished.ordinal = len(earlier)
+            return _with_priority(unfinished, spec.priority)
         hold_source(session, spec)
         row = SweepRow(
             id=sweep or _free_id(session, spec, f"{spec.digest} {snapshot} {driver} {len(earlier)}"),
@@ -92,18 +87,22 @@ def open_sweep(
         return row
 
 
+def unfinished_sweep(session: Session, spec: SweepSpec, snapshot: str, driver: str) -> SweepRow | None:
+    """The sweep that a launch of a spec on a snapshot goes on with: the newest of them that has not ended; None if there is none.
+
+    An earlier version, which had fewer fields or other defaults, may have worked out another digest of the spec.
+    """
+    projects = names_of(session, spec.project)
+    of_launch = (SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.project.in_(projects))
+    query = select(SweepRow).where(*of_launch, SweepRow.status.in_(OPEN))
+    return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
+
+
 def _with_priority(row: SweepRow, priority: int) -> SweepRow:
     if row.priority != priority:
         row.priority = priority
         row.spec = {**row.spec, "priority": priority}
     return row
-
-
-def _opened_before_an_upgrade(session: Session, spec: SweepSpec, snapshot: str, driver: str, projects: Collection[str]) -> SweepRow | None:
-    """The newest unfinished sweep of a spec whose digest an earlier version worked out, which had fewer fields or other defaults."""
-    of_launch = (SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.project.in_(projects))
-    query = select(SweepRow).where(*of_launch, SweepRow.status.in_(OPEN))
-    return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
 
 
 def _is_of(row: SweepRow, spec: SweepSpec) -> bool:

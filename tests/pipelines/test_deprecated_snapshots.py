@@ -19,6 +19,7 @@ from resources.catalog import SweepRow
 from resources.datasets.known_snapshots import Snapshot, deprecate
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
+from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import parse_spec
 from tests.pipelines.shell import Shell
 
@@ -83,6 +84,24 @@ def test_a_job_takes_a_deprecated_snapshot_where_its_runs_tag_says_so(
     assert snapshots_of_sweeps(backend) == []
     assert execute(instance, job, spec, {ALLOW_DEPRECATED: "true"}) == (True, "")
     assert snapshots_of_sweeps(backend) == [snapshot.digest]
+
+
+@pytest.mark.parametrize("job", _JOBS)
+def test_an_unfinished_sweep_goes_on_though_its_snapshot_was_deprecated_meanwhile(
+    backend: Backend, instance: dg.DagsterInstance, snapshot: Snapshot, small: Small, job: str
+) -> None:
+    spec = parse_spec(small(max_trials=1))
+    drivers = {"sweep": "job", "launch_sweep": "sensors"}
+    other = next(driver for name, driver in drivers.items() if name != job)
+    open_sweep(backend.catalog, spec, snapshot.digest, driver=other, commit=None)
+    success, error = execute(instance, job, small(max_trials=1), {})
+    assert not success, "a sweep of another driver is another sweep"
+    assert f"dataset = '{snapshot.key}' {_REFUSED}" in error
+    unfinished = open_sweep(backend.catalog, spec, snapshot.digest, driver=drivers[job], commit=None)
+    assert execute(instance, job, small(max_trials=1), {}) == (True, "")
+    with backend.catalog.read() as session:
+        of_driver = session.scalars(select(SweepRow.id).where(SweepRow.driver == drivers[job])).all()
+    assert list(of_driver) == [unfinished.id]
 
 
 @pytest.mark.parametrize("job", ["sweep", "launch_sweep"])
