@@ -16,9 +16,10 @@ priority in its own project, and those of projects whose share would not be smal
 never take the same place from each other in turn.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from math import inf
 
 
@@ -97,6 +98,9 @@ class Fleet:
     def project(self, name: str) -> Project:
         return self.projects.get(name) or Project(name)
 
+    def sweep(self, name: str) -> Sweep:
+        return next(sweep for sweep in self.sweeps if sweep.id == name)
+
 
 @dataclass
 class _Held:
@@ -111,6 +115,10 @@ class _Held:
     asking: list[tuple[int, int, float, str, Sweep]] = field(default_factory=list)
     aged: Sweep | None = None
 
+    def left(self) -> list[float]:
+        """Places and GPUs that are free of its quota."""
+        return list(self.project.quota.left(self.trials, self.gpus))
+
 
 def next_sweep(fleet: Fleet) -> str | None:
     """The sweep that gets the next free place; None if no place is free for any that asks."""
@@ -118,18 +126,27 @@ def next_sweep(fleet: Fleet) -> str | None:
 
 
 def has_turn(fleet: Fleet, sweep: str) -> bool:
-    """Whether a sweep gets one of the places that are free now, when every sweep that asks takes what it is due."""
-    return any(given == sweep for given in turns(fleet))
+    """Whether a sweep gets one of the places that are free now, when every sweep that asks takes what it is due.
+
+    It takes O(log sweeps) for each place that is given before the sweep's turn, or until there is none left for it.
+    """
+    asking, held = fleet.sweep(sweep), _held(fleet)
+    if not asking.wants or not all(_fits(asking.needs, room) for room in (_free(fleet, held), held[asking.project].left())):
+        return False
+    return any(given == sweep for given in _turns(fleet, held, asking))
 
 
 def turns(fleet: Fleet) -> Iterator[str]:
-    """The sweeps that get the free places, in the order in which these are given: as often each as it gets one.
+    """The sweeps that get the free places, in the order in which these are given: as often each as it gets one."""
+    return _turns(fleet, _held(fleet), None)
 
-    It takes O(log sweeps) for each place, and looks at each sweep that asks once more.
-    """
-    held = _held(fleet)
-    free = list(fleet.capacity.left(sum(one.trials for one in held.values()), sum(one.gpus for one in held.values())))
-    quotas = {name: list(one.project.quota.left(one.trials, one.gpus)) for name, one in held.items()}
+
+def _turns(fleet: Fleet, held: dict[str, _Held], until: Sweep | None) -> Iterator[str]:
+    """As :func:`turns`, but no longer than the sweep ``until`` may get a place."""
+    _let_ask(fleet, held)
+    free = _free(fleet, held)
+    quotas = {name: one.left() for name, one in held.items()}
+    awaited = [] if until is None else [(until.needs, room) for room in (free, quotas[until.project])]
     wants = {sweep.id: sweep.wants for sweep in fleet.sweeps}
     first = _reserved(fleet, held)
     if first is not None:
@@ -144,7 +161,8 @@ def turns(fleet: Fleet) -> Iterator[str]:
         _take(quota, first.needs)
     queue = [(_share(fleet.capacity, one), name) for name, one in held.items() if one.asking]
     heapify(queue)
-    while queue:
+    # What is free only becomes less: what does not fit now does not fit later.
+    while queue and all(_fits(needs, room) for needs, room in awaited):
         _, name = heappop(queue)
         one, quota = held[name], quotas[name]
         priority, trials, waited, _, sweep = heappop(one.asking)
@@ -157,9 +175,11 @@ def turns(fleet: Fleet) -> Iterator[str]:
             heappush(one.asking, (priority, trials + 1, waited, sweep.id, sweep))
         elif one.aged is sweep:
             one.asking.clear()  # the others of its project wait for it
-        # Else it stays out: what is free only becomes less.
+        # Else it stays out.
         if one.asking:
             heappush(queue, (_share(fleet.capacity, one), name))
+        elif until is not None and until.project == name:
+            return
 
 
 def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
@@ -168,18 +188,18 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     Nothing before the sweep has waited for the policy's ``patience``, nothing if what is free and what was asked back already will do,
     and never so much that more than ``at_once`` trials of the fleet are on their way.
     """
-    asking = next(one for one in fleet.sweeps if one.id == sweep)
+    asking = fleet.sweep(sweep)
+    allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
+    if asking.waited < fleet.policy.patience or allowed <= 0:
+        return []
     held = _held(fleet)
     mine = held[asking.project]
-    allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
-    if asking.waited < fleet.policy.patience or allowed <= 0 or not _ever_fits(asking.needs, fleet.capacity, mine.project.quota):
+    if not _ever_fits(asking.needs, fleet.capacity, mine.project.quota):
         return []
-    free = fleet.capacity.left(
-        sum(one.trials - one.leaving for one in fleet.sweeps), sum(one.gpus - one.leaving_gpus for one in fleet.sweeps)
-    )
-    own = [one for one in fleet.sweeps if one.project == asking.project]
-    quota = mine.project.quota.left(sum(one.trials - one.leaving for one in own), sum(one.gpus - one.leaving_gpus for one in own))
-    rooms, chosen = [list(free), list(quota)], dict[str, int]()
+    rooms, chosen = [_free(fleet, held), mine.left()], dict[str, int]()
+    for one in fleet.sweeps:
+        for room in rooms if one.project == asking.project else rooms[:1]:
+            _take(room, -one.leaving_gpus, -one.leaving)
     for victim in _victims(fleet, asking, held):
         if all(_fits(asking.needs, room) for room in rooms):
             break
@@ -190,14 +210,14 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
             return []  # its own project's quota is what it waits for
         chosen[victim.id] = chosen.get(victim.id, 0) + 1
         for room in rooms[:1] if outside else rooms:
-            _give(room, victim.smallest)
+            _take(room, -victim.smallest, -1)
     return sorted(chosen.items()) if all(_fits(asking.needs, room) for room in rooms) else []
 
 
 def why_not(fleet: Fleet, sweep: str) -> str:
     """Why a sweep that asks gets no place now, for people: what it waits for, and what would change that."""
-    asking = next(one for one in fleet.sweeps if one.id == sweep)
-    one = _held(fleet)[asking.project]
+    asking, everyone = fleet.sweep(sweep), _held(fleet)
+    one = everyone[asking.project]
     name, quota, capacity = asking.project, one.project.quota, fleet.capacity
     for whose, limits in ((f"project {name} has", quota), ("all projects together have", capacity)):
         if limits.gpus is not None and asking.needs > limits.gpus:
@@ -209,7 +229,7 @@ def why_not(fleet: Fleet, sweep: str) -> str:
         return f"project {name} has {one.trials} trials running, and max_trials = {quota.trials}"
     if gpus < asking.needs:
         return f"project {name} holds {one.gpus} GPUs, its next trial needs {asking.needs}, and max_gpus = {quota.gpus}"
-    trials, gpus = capacity.left(sum(each.trials for each in fleet.sweeps), sum(each.gpus for each in fleet.sweeps))
+    trials, gpus = _free(fleet, everyone)
     held = f"project {name} holds {one.trials} places and {one.gpus} GPUs, weight {one.project.weight:g}"
     if trials < 1:
         return f"all {capacity.trials} places of the fleet are taken; {held}"
@@ -219,12 +239,27 @@ def why_not(fleet: Fleet, sweep: str) -> str:
 
 
 def _held(fleet: Fleet) -> dict[str, _Held]:
+    """What each project holds; nobody asks yet."""
     held: dict[str, _Held] = {}
     for sweep in fleet.sweeps:
-        one = held.setdefault(sweep.project, _Held(fleet.project(sweep.project)))
-        one.trials, one.gpus = one.trials + sweep.trials, one.gpus + sweep.gpus
+        one = held.get(sweep.project)
+        if one is None:
+            one = held[sweep.project] = _Held(fleet.project(sweep.project))
+        one.trials += sweep.trials
+        one.gpus += sweep.gpus
+    return held
+
+
+def _free(fleet: Fleet, held: Mapping[str, _Held]) -> list[float]:
+    """Places and GPUs of all projects together that nobody holds."""
+    return list(fleet.capacity.left(sum(one.trials for one in held.values()), sum(one.gpus for one in held.values())))
+
+
+def _let_ask(fleet: Fleet, held: Mapping[str, _Held]) -> None:
+    """Put each sweep that asks into its project's heap."""
+    for sweep in fleet.sweeps:
         if sweep.wants > 0:
-            one.asking.append((-sweep.priority, sweep.trials, -sweep.waited, sweep.id, sweep))
+            held[sweep.project].asking.append((-sweep.priority, sweep.trials, -sweep.waited, sweep.id, sweep))
     for one in held.values():
         if one.asking:
             *_, longest = min(one.asking, key=lambda entry: (entry[0], entry[2], entry[3]))
@@ -233,7 +268,6 @@ def _held(fleet: Fleet) -> dict[str, _Held]:
                 one.asking.remove((-longest.priority, longest.trials, -longest.waited, longest.id, longest))
                 one.asking.append((-longest.priority, -1, -longest.waited, longest.id, longest))  # its turn is before the others'
         heapify(one.asking)
-    return held
 
 
 def _reserved(fleet: Fleet, held: Mapping[str, _Held]) -> Sweep | None:
@@ -259,30 +293,44 @@ def _share(capacity: Limits, one: _Held) -> float:
     return max(parts, default=float(one.trials)) / one.project.weight
 
 
-def _victims(fleet: Fleet, asking: Sweep, held: dict[str, _Held]) -> Iterable[Sweep]:
-    """Whose trials may be taken, one trial after another: first of the project that has most beyond its share."""
-    remaining = {one.id: one.trials - one.leaving for one in fleet.sweeps}
-    after = _Held(held[asking.project].project, held[asking.project].trials + 1, held[asking.project].gpus + asking.needs)
-    mine = _share(fleet.capacity, after)
-    for sweep in sorted(
-        (one for one in fleet.sweeps if one.project == asking.project), key=lambda one: (one.priority, -one.trials, one.id)
-    ):
-        if sweep.priority < asking.priority:
-            yield from [sweep] * remaining[sweep.id]
-    others = {name: _Held(one.project, one.trials, one.gpus) for name, one in held.items() if name != asking.project}
+def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held]) -> Iterator[Sweep]:
+    """Whose trials may be taken, one trial after another: first of the project that has most beyond its share.
+
+    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it.
+    """
+    holding: dict[str, list[Sweep]] = {}
+    for sweep in fleet.sweeps:
+        if sweep.trials > sweep.leaving:
+            holding.setdefault(sweep.project, []).append(sweep)
+    lower = [(one.priority, -one.trials, one.id, one) for one in holding.pop(asking.project, []) if one.priority < asking.priority]
+    heapify(lower)
+    while lower:
+        *_, sweep = heappop(lower)
+        yield from repeat(sweep, sweep.trials - sweep.leaving)
+    own = held[asking.project]
+    mine = _share(fleet.capacity, _Held(own.project, own.trials + 1, own.gpus + asking.needs))
+    names = sorted(holding, reverse=True)  # of equal shares the last by name comes first
+    others = [
+        (-_share(fleet.capacity, held[name]), place, _Held(held[name].project, held[name].trials, held[name].gpus))
+        for place, name in enumerate(names)
+    ]
+    heapify(others)
+    queues = dict[int, list[tuple[int, int, str, Sweep]]]()
     while others:
-        name = max(others, key=lambda each: (_share(fleet.capacity, others[each]), each))
-        candidates = [one for one in fleet.sweeps if one.project == name and remaining[one.id] > 0]
-        if not candidates:
-            del others[name]
-            continue
-        sweep = min(candidates, key=lambda one: (one.priority, -remaining[one.id], one.id))
-        one = others[name]
+        _, place, one = heappop(others)
+        if place not in queues:
+            queues[place] = [(each.priority, each.leaving - each.trials, each.id, each) for each in holding[names[place]]]
+            heapify(queues[place])
+        priority, left, _, sweep = heappop(queues[place])
         one.trials, one.gpus = one.trials - 1, one.gpus - sweep.gpus // sweep.trials
-        if _share(fleet.capacity, one) < mine:
+        share = _share(fleet.capacity, one)
+        if share < mine:
             return  # it would have less than who takes: all others have still less than it
-        remaining[sweep.id] -= 1
         yield sweep
+        if left < -1:
+            heappush(queues[place], (priority, left + 1, sweep.id, sweep))
+        if queues[place]:
+            heappush(others, (-share, place, one))
 
 
 def _fits(needs: int, room: Sequence[float]) -> bool:
@@ -293,15 +341,10 @@ def _ever_fits(needs: int, *limits: Limits) -> bool:
     return all(_fits(needs, each.left(0, 0)) for each in limits)
 
 
-def _take(room: list[float], needs: int) -> None:
-    room[0] -= 1
-    room[1] -= needs
+def _take(room: list[float], gpus: int, trials: int = 1) -> None:
+    room[0] -= trials
+    room[1] -= gpus
 
 
 def _hold(one: _Held, sweep: Sweep) -> None:
     one.trials, one.gpus = one.trials + 1, one.gpus + sweep.needs
-
-
-def _give(room: list[float], gpus: int) -> None:
-    room[0] += 1
-    room[1] += gpus

@@ -1,6 +1,7 @@
 """Whose turn it is: quotas hold, shares come to be as the weights, nobody starves, and two projects never take a place in turn."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from resources.tenancy import shares
 from resources.tenancy.shares import Fleet, Limits, Policy, Project, Sweep, has_turn, next_sweep, preempt, turns, why_not
 from tests.properties import examples
+from tests.resources.tenancy import plain_shares
 
 A, B = Project("a"), Project("b")
 
@@ -196,6 +198,109 @@ def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: F
             won = next(each for each in rest if each.id == one.id)
             rest = [replace(won, trials=won.trials + 1, gpus=won.gpus + one.needs) if each.id == one.id else each for each in rest]
             assert one.id not in dict(preempt(replace(state, sweeps=rest), name))
+
+
+@st.composite
+def busy_fleets(draw: st.DrawFn) -> Fleet:
+    """Some of whose trials were asked back already, and which have about as many places as are taken."""
+    state = draw(fleets())
+    busy = []
+    for sweep in state.sweeps:
+        leaving = draw(st.integers(0, sweep.trials))
+        smallest = sweep.needs if leaving < sweep.trials else 0
+        busy.append(replace(sweep, leaving=leaving, leaving_gpus=leaving * sweep.needs, smallest=smallest, needs=draw(st.integers(0, 4))))
+    trials, gpus = (total + draw(st.integers(-3, 9)) for total in (sum(one.trials for one in busy), sum(one.gpus for one in busy)))
+    capacity = Limits(draw(st.sampled_from([None, max(0, trials)])), draw(st.sampled_from([None, max(0, gpus)])))
+    return Fleet(capacity, state.projects, busy, Policy(at_once=sum(one.leaving for one in busy) + draw(st.integers(0, 6))))
+
+
+@settings(max_examples=examples(200))
+@given(busy_fleets())
+def test_whose_turn_it_is_and_whose_places_are_taken_is_what_looking_at_everything_anew_gives(state: Fleet) -> None:
+    in_order = plain_shares.turns(state)
+    assert list(turns(state)) == in_order
+    for sweep in state.sweeps:
+        assert has_turn(state, sweep.id) == (sweep.id in in_order)
+        assert preempt(state, sweep.id) == plain_shares.preempt(state, sweep.id)
+
+
+class Counted(list[Sweep]):
+    """Sweeps that count how many of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Sweep]:
+        for sweep in super().__iter__():
+            self.looks += 1
+            yield sweep
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often room was compared with what is needed, shares were worked out, and a heap was asked."""
+    counts = Counter[str]()
+
+    def count(name: str) -> Callable[..., Any]:
+        original = getattr(shares, name)
+
+        def counted(*given: Any) -> Any:
+            counts[name] += 1
+            return original(*given)
+
+        return counted
+
+    for name in ("_fits", "_share", "heappop", "heappush"):
+        monkeypatch.setattr(shares, name, count(name))
+    return counts
+
+
+def thousand(projects: int, **given: Any) -> Counted:
+    return Counted(Sweep(f"s{number:04d}", f"p{number % projects:04d}", **given) for number in range(1000))
+
+
+def test_a_sweep_that_has_no_room_is_told_so_without_a_look_at_whose_turn_it_is(calls: Counter[str]) -> None:
+    sweeps = thousand(50, trials=3, gpus=3, wants=9, needs=1)
+    for full in (Fleet(Limits(3000, 9999), {}, sweeps), Fleet(Limits(9999, 3000), {}, sweeps)):
+        sweeps.looks = 0
+        calls.clear()
+        assert not has_turn(full, "s0999")
+        assert sweeps.looks <= 2 * 1000
+        assert calls.total() <= 2
+    quota = Project("p0049", quota=Limits(trials=60))
+    assert not has_turn(Fleet(Limits(9999, 9999), {"p0049": quota}, sweeps), "s0999")
+    assert calls.total() <= 4
+
+
+def test_whose_turn_comes_is_known_as_soon_as_it_comes_or_nothing_is_left_for_it(calls: Counter[str]) -> None:
+    sweeps = thousand(50, trials=3, wants=9)
+    assert has_turn(Fleet(Limits(9999), {}, sweeps), "s0000")
+    assert calls["heappop"] == 2, "the first project's first sweep"
+    calls.clear()
+    needs_much = replace(sweeps[-1], needs=10)
+    sweeps[-1] = needs_much
+    sweeps[:-1] = [replace(sweep, needs=1) for sweep in sweeps[:-1]]
+    assert not has_turn(Fleet(Limits(9999, 10), {}, sweeps), "s0999")
+    assert calls["heappop"] == 2, "one place is given, and nine GPUs are too few"
+    calls.clear()
+    first = Project("p0049", quota=Limits(trials=61))
+    assert not has_turn(Fleet(Limits(9999, 9999), {"p0049": first}, sweeps), "s0999")
+    assert calls["heappop"] == 2 * 50, "once the other sweep of its project has the last place of its quota"
+
+
+@pytest.mark.parametrize("projects", [1, 50, 1000])
+def test_who_gives_places_back_among_a_thousand_sweeps_is_known_after_a_few_looks_at_each_and_no_more_for_each_victim(
+    projects: int, calls: Counter[str]
+) -> None:
+    sweeps = thousand(projects, trials=2, gpus=2, wants=9, needs=1, smallest=1)
+    for needs in (1, 40, 64):
+        calls.clear()
+        asking = Sweep("asks", "new", wants=1, needs=needs, waited=31)
+        state = Fleet(Limits(2000, 2000), {"new": Project("new", 1000)}, Counted([*sweeps, asking]), Policy(at_once=40))
+        assert sum(count for _, count in preempt(state, "asks")) == (needs if needs <= 40 else 0)
+        assert state.sweeps.looks <= 6 * 1001  # type: ignore[attr-defined]
+        victims = min(needs, 40) + 1
+        assert calls["_share"] <= projects + 1 + victims
+        assert calls["heappop"] <= 2 * victims
 
 
 def test_a_decision_among_a_thousand_sweeps_looks_at_each_of_them_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
