@@ -48,8 +48,7 @@ from resources.search.rules import violation
 from resources.search.state import Control, Result, SearchState, Status, TrialState
 from resources.search.suggest import Suggester, load_optuna
 from resources.sweep_spec import SweepSpec, stored_spec
-from resources.tenancy.shares import has_turn
-from resources.tenancy.usage import ASKS_NO_MORE, Asking
+from resources.tenancy.usage import ASKS_NO_MORE, ask_for_place
 
 _POLL_SECONDS = 0.05
 
@@ -299,10 +298,10 @@ class Scheduler:
         """Whether a trial may be started now, where projects share the machines; if not, why is noted, and less important trials may be
         asked to give their places back."""
         places, needs = self._places(self.spec) if self._places else None, self._transactions.gpus_of(trial)
-        asking = Asking(connection, self.id, places, needs, self._clock(), worker)
-        granted = has_turn(asking.fleet, self.id)
-        for asked in asking.got() if granted else asking.held_back():
-            self._transactions.note(*asked)
+        waits = self._transactions.cache.waits
+        granted, notes = ask_for_place(connection, self.id, places, needs, self._clock(), worker, waits=waits)
+        for statement, values in notes:
+            self._transactions.note(statement, values)
         return granted
 
     def _claim(self, trial: int, worker: str, attempt: int | None, unsure: list[Assignment]) -> Assignment:

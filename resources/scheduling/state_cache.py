@@ -30,7 +30,8 @@ class Known:
 class StateCache:
     """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
 
-    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks for a place.
+    ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks for a place,
+    and ``waits`` that it was held back when it last asked.
     """
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
@@ -45,7 +46,7 @@ class StateCache:
         self.revision = -1
         self.status = ""
         self.overdue = False
-        self.shared = self.asks = False
+        self.shared = self.asks = self.waits = False
         self.sampler_attrs: dict[str, Any] = {}
 
     @property
@@ -69,6 +70,7 @@ class StateCache:
         self.state.max_trials = row.max_trials or self._max_trials
         self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
         self.shared, self.asks = row.projects > 0, row.asked_at is not None or row.waiting is not None
+        self.waits = row.waiting is not None
         if row.revision == self.revision:
             return
         new_results = self._by_trial(next(answers))

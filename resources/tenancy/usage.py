@@ -1,17 +1,17 @@
 """What every sweep holds and asks for, read for :mod:`resources.tenancy.shares` in two statements, whatever their number is.
 
-The rows of projects are read with a lock: of all processes on a catalog one decides at a time who gets a place, so that no two of them give
-the last one away.
+Who gets a place, or takes one, has the rows of projects read with a lock: of all processes on a catalog one at a time decides that, so that
+no two of them give the last one away. Who is held back again looks without the lock, and neither waits for the others nor holds them up.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, case, func, null, select, update
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, func, null, select, true, update
 
 from resources.catalog import ProjectRow, SweepRow, TrialRow
 from resources.catalog.pipelined import Asked, together
-from resources.tenancy.shares import Fleet, Limits, Project, Sweep, preempt, why_not
+from resources.tenancy.shares import Fleet, Limits, Project, Sweep, has_turn, preempt, why_not
 
 ALL = "*"
 """The row of all projects together: what they share."""
@@ -24,23 +24,30 @@ _PROJECTS: Table = ProjectRow.__table__  # type: ignore[assignment]
 _SWEEPS: Table = SweepRow.__table__  # type: ignore[assignment]
 _TRIALS: Table = TrialRow.__table__  # type: ignore[assignment]
 
-_ROWS = select(*_PROJECTS.c["name", "weight", "max_trials", "max_gpus", "former_names"]).order_by(_PROJECTS.c.name).with_for_update()
-_ASKS = ("id", "project", "priority", "control", "asked_at", "places", "asking", "wants_gpus", "waiting", "waiting_since")
-_HELD = (
-    select(
-        *_SWEEPS.c[_ASKS],
-        func.count(_TRIALS.c.number).label("trials"),
-        func.coalesce(func.sum(_TRIALS.c.gpus), 0).label("gpus"),
-        func.coalesce(func.sum(case((_TRIALS.c.asked_back, 1), else_=0)), 0).label("leaving"),
-        func.coalesce(func.sum(case((_TRIALS.c.asked_back, _TRIALS.c.gpus), else_=0)), 0).label("leaving_gpus"),
-        func.coalesce(func.min(case((~_TRIALS.c.asked_back, _TRIALS.c.gpus))), 0).label("smallest"),
-    )
-    .outerjoin(_TRIALS, (_TRIALS.c.sweep == _SWEEPS.c.id) & (_TRIALS.c.status == "running"))
-    # External loops train elsewhere: what they hold is no place of the fleet.
-    .where(_SWEEPS.c.status == "searching", _SWEEPS.c.driver != "api")
-    .group_by(_SWEEPS.c.id)
-    .order_by(_SWEEPS.c.id)
-)
+_ROWS = select(*_PROJECTS.c["name", "weight", "max_trials", "max_gpus", "former_names"]).order_by(_PROJECTS.c.name)
+_ROWS_LOCKED = _ROWS.with_for_update()
+_ASKS = _SWEEPS.c["id", "project", "priority", "control", "asked_at", "places", "wants_gpus", "waiting_since"]
+_OWN = [case((_SWEEPS.c.id == bindparam("of_sweep"), _SWEEPS.c[name])).label(name) for name in ("asking", "waiting")]
+_HOLDS: list[ColumnElement[Any]] = [
+    func.count(_TRIALS.c.number).label("trials"),
+    func.coalesce(func.sum(_TRIALS.c.gpus), 0).label("gpus"),
+    func.coalesce(func.sum(case((_TRIALS.c.asked_back, 1), else_=0)), 0).label("leaving"),
+    func.coalesce(func.sum(case((_TRIALS.c.asked_back, _TRIALS.c.gpus), else_=0)), 0).label("leaving_gpus"),
+    func.coalesce(func.min(case((~_TRIALS.c.asked_back, _TRIALS.c.gpus))), 0).label("smallest"),
+]
+_OF_SWEEP = (_TRIALS.c.sweep == _SWEEPS.c.id) & (_TRIALS.c.status == "running")
+# External loops train elsewhere: what they hold is no place of the fleet.
+_SEARCHING = (_SWEEPS.c.status == "searching", _SWEEPS.c.driver != "api")
+
+
+def _held_by_index() -> Select[Any]:
+    """As :data:`_HELD`, for Postgres: left to itself it would read all trials there ever were, instead of the running ones by the index."""
+    holds = select(*_HOLDS).where(_OF_SWEEP).lateral("holds")
+    return select(*_ASKS, *_OWN, *holds.c).join(holds, true()).where(*_SEARCHING).order_by(_SWEEPS.c.id)
+
+
+_HELD = select(*_ASKS, *_OWN, *_HOLDS).outerjoin(_TRIALS, _OF_SWEEP).where(*_SEARCHING).group_by(_SWEEPS.c.id).order_by(_SWEEPS.c.id)
+_HELD_BY_INDEX = _held_by_index()
 _ASKED = ("waiting", "waiting_since", "asked_at", "places", "asking", "wants_gpus")
 NOTE_ASKED = update(_SWEEPS).where(_SWEEPS.c.id == bindparam("of_sweep")).values({name: bindparam(name) for name in _ASKED})
 _ASKS_NOT = {name: null() for name in ("waiting", "waiting_since", "asked_at", "asking")}
@@ -56,20 +63,42 @@ ASK_BACK = update(_TRIALS).where(_TRIALS.c.sweep == bindparam("of_sweep"), _TRIA
 """Of a sweep's running trials the newest, which have least to lose, are to save and to give their places back."""
 
 
-class Asking:
-    """A sweep that asks for a place, within the transaction in which it gets one or not.
+def ask_for_place(
+    connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None, *, waits: bool
+) -> tuple[bool, list[Asked]]:
+    """Ask for a place for a sweep's trial: whether it gets one now, and what is to be written then.
 
     Args:
-        connection: of that transaction, in which the sweep's own row is locked.
+        connection: of the transaction that writes it, in which the sweep's own row is locked.
         sweep: its id.
         places: how many trials it may run at a time; None: any number.
         needs: GPUs of the trial that it asks for, on all nodes together.
         now: seconds since the epoch, by the database's clock.
         worker: that asks, for one place of its own; None: whoever asks starts as many trials as there are places.
+        waits: whether it was held back when it last asked, and so is likely to be again.
+    """
+    given = (connection, sweep, places, needs, now, worker)
+    if waits and connection.dialect.name == "postgresql":  # on SQLite the transaction is the only one that writes anyway
+        asking = _Asking(*given, lock=False)
+        if not (asking.has_turn or asking.victims):
+            return False, asking.held_back()
+    asking = _Asking(*given, lock=True)
+    return asking.has_turn, asking.got() if asking.has_turn else asking.held_back()
+
+
+class _Asking:
+    """A sweep that asks for a place, as its fleet is when it looks; the arguments are those of :func:`ask_for_place`.
+
+    Attributes:
+        has_turn: whether it gets one.
+        victims: which sweeps give how many trials back for it, where it gets none.
     """
 
-    def __init__(self, connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None) -> None:
-        answers = together(connection, [(_ROWS, {}), (_HELD, {})])
+    def __init__(
+        self, connection: Connection, sweep: str, places: int | None, needs: int, now: float, worker: str | None, *, lock: bool
+    ) -> None:
+        held_of = _HELD_BY_INDEX if connection.dialect.name == "postgresql" else _HELD
+        answers = together(connection, [(_ROWS_LOCKED if lock else _ROWS, {}), (held_of, {"of_sweep": sweep})])
         rows, held = list(next(answers)), list(next(answers))
         self._sweep, self._needs, self._now, self._worker = sweep, needs, now, worker
         self._before = next((row for row in held if row.id == sweep), None)
@@ -81,7 +110,9 @@ class Asking:
             places = workers if places is None else min(places, workers)
         self._places = places
         self._asked_before = before.get(worker)
-        self.fleet = _fleet(rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held])
+        self._fleet = _fleet(rows, [self._as_asked(row) if row.id == sweep else _as_noted(row, now) for row in held])
+        self.has_turn = has_turn(self._fleet, sweep)
+        self.victims = [] if self.has_turn else preempt(self._fleet, sweep)
 
     def got(self) -> list[Asked]:
         """What is to be written when it gets its place."""
@@ -91,12 +122,12 @@ class Asking:
         """What is to be written when it gets none: why, and whose trials are asked back for it."""
         before = _since(self._before, self._now) if self._before is not None else None
         since = self._now if before is None else before
-        asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in preempt(self.fleet, self._sweep)]
+        asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in self.victims]
         asking = self._others
         if self._worker is not None:
             again = self._asked_before is None or self._asked_before < self._now - _AGAIN
             asking = {**asking, self._worker: self._now if again else self._asked_before}
-        return [*self._note(why_not(self.fleet, self._sweep), since, asking), *asked_back]
+        return [*self._note(why_not(self._fleet, self._sweep), since, asking), *asked_back]
 
     def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
         before = self._before
