@@ -13,7 +13,16 @@ _AT_ONCE = 5_000  # rows in a statement
 
 
 def fill(
-    url: str, *, sweeps: int, known: int, running: int, more: int, driver: str = "job", concurrency: int | None = None, first: int = 0
+    url: str,
+    *,
+    sweeps: int,
+    known: int,
+    running: int,
+    more: int,
+    driver: str = "job",
+    concurrency: int | None = None,
+    first: int = 0,
+    projects: int = 1,
 ) -> list[str]:
     """Open sweeps and give their ids; in a process of its own.
 
@@ -23,6 +32,7 @@ def fill(
         more: trials of each sweep that may still be started.
         concurrency: trials of each sweep that may run at once.
         first: number of the first sweep, where the catalog has some.
+        projects: that the sweeps are of in turn, by :func:`project_of`.
     """
     from sqlalchemy import insert
 
@@ -36,7 +46,7 @@ def fill(
         session.merge(SnapshotRow(**_snapshot()))
     for number in range(first, first + sweeps):
         changes = {"max_trials": known + more, "seed": number, "concurrency": concurrency or running + more}
-        spec = parse_spec(spec_of(_STRATEGY, **changes) | {"space": {"x": _SPACE["x1"], **_SPACE}})
+        spec = parse_spec(spec_of(_STRATEGY, project=project_of(number, projects), **changes) | {"space": {"x": _SPACE["x1"], **_SPACE}})
         if number == first:
             rows = _rows(spec, known, running)
         sweep = open_sweep(catalog, spec, "sha256:bench", driver=driver, commit=None).id
@@ -51,6 +61,11 @@ def fill(
             connection.exec_driver_sql("VACUUM ANALYZE")  # as the server would have done by itself while these were searched
     catalog.close()
     return ids
+
+
+def project_of(sweep: int, projects: int) -> str:
+    """The project of a sweep by its number."""
+    return f"bench-{sweep % projects:03d}"
 
 
 def _rows(spec: Any, known: int, running: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:

@@ -192,9 +192,23 @@ def _catalog(cell: Callable[..., float], found: dict[str, float]) -> dict[str, f
         "postgres_cores": 2 * found["heartbeats"] / here,
     }
     known["million_gb"] = known["catalog_bytes"] / 1000
+    known |= _shares(cell)
     for name, asked in zip(("promised", "full"), LOADS[1:], strict=True):
         for word, column in (("done", "heartbeats/s done"), ("p50", "next trial p50, ms"), ("p99", "next trial p99, ms")):
             known[f"{name}_{word}"] = cell("catalog", asked.what, column, "Next trial and decisions, with heartbeats beside them")
+    return known
+
+
+def _shares(cell: Callable[..., float]) -> dict[str, float]:
+    """How trials are handed out where projects share the machines."""
+    from benchmarks import catalog_shares as shares
+
+    known: dict[str, float] = {"shares_sweeps": shares.SWEEPS, "shares_projects": shares.PROJECTS, "shares_waiting": shares.WAITING}
+    for name, fleet in (("alone", shares.ALONE), ("shared", shares.ROOM), ("scarce", shares.FULL)):
+        known[f"{name}_next"] = cell("shares", fleet, "next trials/s", shares.SATURATED)
+        for word, column in (("p50", "next trial p50, ms"), ("p99", "next trial p99, ms")):
+            known[f"{name}_{word}"] = cell("shares", fleet, column, shares.PACED)
+    known["shared_part"] = 100 * known["shared_next"] / known["alone_next"]
     return known
 
 
@@ -290,6 +304,7 @@ def _hold(found: dict[str, float]) -> None:
         ("a process writes points faster than its trial logs them", found["drain"] < 100),
         ("a warm sensor's tick stays below its 60 s", max(ticks) < 60),
         ("decisions and next trials are small beside heartbeats", found["calls"] < 0.1 * found["heartbeats"]),
+        ("trials are handed out where projects share the machines as fast as they begin", found["shared_next"] >= found["attempts"]),
         ("the compaction's workers keep up with 10,000 ended attempts an hour", found["compaction_hour"] >= PROMISED),
         ("the objects of all trials stay below etcd's 2 GB", found["etcd_mb"] < 2_000),
     ):
@@ -308,6 +323,11 @@ def walls(found: dict[str, float]) -> list[tuple[float, str, str]]:
         ),
         (PARTITIONS / 86_400 * attempt, "with sensors: 100,000 partitions within a day", "the one job; deleting old sweeps' partitions"),
         (found["launched_full"] * attempt, "with sensors: launching", "the one job; longer rungs"),
+        (
+            found["shared_next"] * attempt,
+            "where projects share the machines: trials handed out one after another",
+            "longer rungs; a faster core and disk of Postgres",
+        ),
         (found["heartbeats_here"] * found["heartbeat"], "heartbeats, Postgres and its clients on 2 cores", "cores of Postgres"),
         (found["jobs_here"] * attempt, "with sensors: Jobs created a second", "the one job; longer rungs; a larger control plane"),
         (TRIALS * 60 / found["start_trials_next"], "with sensors: a tick of 60 s", "more sweeps ended; the one job"),

@@ -9,7 +9,7 @@ from benchmarks.__main__ import PARTS, main
 from benchmarks.results import load
 from tests.benchmarks.preloaded import EVERYTHING, METRICS, Preloaded
 
-SERVED = {"outage", "objects", "decisions", "catalog", "driver", "dagster"}  # by S3 or Postgres
+SERVED = {"outage", "objects", "decisions", "catalog", "shares", "driver", "dagster"}  # by S3 or Postgres
 IN_A_BROWSER = {"page", "pages"}
 ZERO = {"points lost", "lost points", "points twice", "twice", "missing", "different"}  # columns
 

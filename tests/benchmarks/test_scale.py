@@ -42,6 +42,7 @@ class Twos(ten_thousand.Measured):
             "M points/s": 1.0,
             "KB kept": 10.0,
             "attempts/s": 3.0,
+            "next trials/s": 20.0,
             "1": 5.0,
         } | instead
 
@@ -100,6 +101,14 @@ def test_workers_for_all_attempts_are_told_and_a_compaction_that_falls_behind_st
 def test_a_sentence_of_the_page_that_the_figures_contradict_stops_it() -> None:
     with pytest.raises(ten_thousand.Contradicted, match="a warm sensor's tick stays below its 60 s"):
         ten_thousand.figures(Twos(**{"next tick, s": 61.0}))
+
+
+def test_trials_that_are_handed_out_too_slowly_where_projects_share_the_machines_stop_the_page_or_are_its_wall() -> None:
+    found = ten_thousand.figures(Twos(**{"next trials/s": 12.0}))
+    assert (found["shared_next"], found["shared_part"]) == (12, 100)
+    assert [round(trials) for trials, what, _ in ten_thousand.walls(found) if "handed out" in what] == [10_800]
+    with pytest.raises(ten_thousand.Contradicted, match="handed out where projects share the machines as fast as they begin"):
+        ten_thousand.figures(Twos(**{"next trials/s": 11.0}))
 
 
 def test_walls_come_in_the_order_of_the_trials_at_which_they_come() -> None:

@@ -1,0 +1,158 @@
+"""Clients of a catalog, each a process of its own, that all work at once and wait for each other between rounds."""
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.catalog_fill import LEASE
+from benchmarks.machine import in_child
+from benchmarks.results import spread
+
+KINDS = ("write", "next", "decision", "held back")
+"""Of calls: a write of its own; a next trial, a decision about one, and no next trial because it is not the sweep's turn."""
+
+_WAIT_SECONDS = 180.0  # seconds that clients wait for each other
+
+
+class Loop(NamedTuple):
+    """What one client does: its two kinds of calls, in seconds between two of each (0: at once; None: never).
+
+    ``begin`` is called before each stage, with it and whether this is the first of the clients, while nobody works.
+    """
+
+    write: Callable[[], None]
+    call: Callable[[], str]  # gives its kind
+    begin: Callable[[dict[str, Any], bool], None] = lambda stage, first: None
+
+
+def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """All clients at once, which wait for each other in ``folder``: of each stage what each client found."""
+    folder.mkdir()
+    with ThreadPoolExecutor(max_workers=given["clients"]) as pool:
+        places = range(given["clients"])
+        function, same = "benchmarks.catalog_clients:client", {"folder": str(folder), "given": given}
+        spent = list(pool.map(lambda place: in_child(function, **same, place=place), places))
+    return [list(stage) for stage in zip(*spent, strict=True)]
+
+
+def client(folder: str, given: dict[str, Any], place: int) -> list[dict[str, Any]]:
+    """One client, in a process of its own: of each stage the seconds of each call by kind, and how long all of it took.
+
+    Raises:
+        TimeoutError: another client did not come.
+    """
+    source = random.Random(place)
+    loop = _loop(given, place, source)
+    loop.write()
+    if any(stage["calls"] is not None for stage in given["stages"]):
+        loop.call()  # reads the whole sweep, once
+    spent = []
+    for turn, stage in enumerate(given["stages"]):
+        _meet(Path(folder), f"done-{turn}-", place, given["clients"])
+        loop.begin(stage, place == 0)
+        _meet(Path(folder), f"ready-{turn}-", place, given["clients"])
+        spent.append(_work(loop, stage, source))
+    return spent
+
+
+def _meet(folder: Path, name: str, place: int, clients: int) -> None:
+    (folder / f"{name}{place}").touch()
+    until = time.monotonic() + _WAIT_SECONDS
+    while (there := len(list(folder.glob(f"{name}*")))) < clients:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{there} of {clients} clients were ready for {name.strip('-')} after {_WAIT_SECONDS:.0f} s")
+        time.sleep(0.05)
+
+
+def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str, Any]:
+    spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    began = time.perf_counter()
+    due = {kind: began + _pause(source, stage[kind]) for kind in ("writes", "calls") if stage[kind] is not None}
+    while time.perf_counter() < began + stage["seconds"]:
+        kind = min(due, key=lambda name: due[name])
+        if (wait := due[kind] - time.perf_counter()) > 0:
+            time.sleep(wait)
+        said = "write" if kind == "writes" else ""
+        if said:
+            loop.write()
+        else:
+            said = loop.call()
+        now = time.perf_counter()
+        spent[said].append(now - due[kind])
+        due[kind] = due[kind] + _pause(source, stage[kind]) if stage[kind] else now
+    return {**spent, "seconds": time.perf_counter() - began}
+
+
+def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
+    from benchmarks import catalog_peers, catalog_shares
+
+    if given["writer"] == "fleet":
+        return catalog_shares.workers(given["ours"], given["sweeps"][place :: given["clients"]], source)
+    if given["writer"] == "heartbeat":
+        return _ours(given["ours"], given["sweep"], place, given["clients"], source)
+    if given["writer"] == "optuna":
+        return Loop(*catalog_peers.optuna(given["theirs"], given["study"], place, source))
+    return Loop(catalog_peers.bare(given["ours"], given["sweep"], place), lambda: "next")
+
+
+def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random) -> Loop:
+    from sqlalchemy import select
+
+    from halving.trial.messages import ReachedRung
+    from resources.catalog import Catalog, TrialRow
+    from resources.scheduling.assignment import Superseded
+    from resources.scheduling.scheduler import Scheduler
+    from resources.search.decide import Continue
+
+    scheduler = Scheduler(Catalog(url), sweep)
+    # Its clock is ahead, so that no lease runs out while clients wait for each other.
+    beating = Scheduler(scheduler.catalog, sweep, clock=lambda: time.time() + LEASE)
+    with scheduler.catalog.read() as session:
+        filled = set(session.scalars(select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.worker == "bench")))
+    mine = [each for each in scheduler.claimed() if each.trial in filled and each.trial % clients == place]
+    held: list[Any] = []  # the trial that was taken last, and the rung that it comes to next
+
+    def beat() -> None:
+        beating.heartbeat(source.choice(mine))
+
+    def call() -> str:
+        if not held:
+            given: Any = scheduler.next_work(f"client-{place}")  # a trial: there are more than anybody asks for
+            held[:] = [given, given.rung]
+            return "next"
+        taken, rung = held
+        report = ReachedRung(taken.ladder[rung], {"score": taken.params["x"] + source.gauss(0.0, 0.2)}, "sha256:bench")
+        try:
+            goes_on = isinstance(scheduler.reached(taken, report, 60.0), Continue)
+        except Superseded:  # its lease ran out while the clients waited for each other; the call is one all the same
+            goes_on = False
+        held[:] = [taken, rung + 1] if goes_on else []
+        return "decision"
+
+    return Loop(beat, call)
+
+
+def _pause(source: random.Random, mean: float) -> float:
+    return source.expovariate(1 / mean) if mean else 0.0
+
+
+def rate_of(clients: list[dict[str, Any]], kind: str) -> float:
+    """So many a second of all clients, in one round."""
+    return sum(len(each[kind]) for each in clients) / max(each["seconds"] for each in clients)
+
+
+def milliseconds(clients: list[dict[str, Any]], kind: str, share: float) -> float:
+    return 1000 * _at(sorted(spent for each in clients for spent in each[kind]), share)
+
+
+def spread_of(rounds: list[list[dict[str, Any]]], kind: str, share: float) -> str:
+    """A percentile in ms, of each round; nothing where there was none of the kind."""
+    some = [found for found in rounds if any(each[kind] for each in found)]
+    return spread([milliseconds(found, kind, share) for found in some]) if some else ""
+
+
+def _at(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
