@@ -1,10 +1,11 @@
 """Dagster's files when several processes are the first to open them, and what doctor does with those that were broken so."""
 
+import fcntl
 import os
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import yaml
 from alembic.util.exc import CommandError
 
 from halving.doctor.checks import ERROR, Check, examine
+from halving.machine.locks import lockable
 from pipelines.cli import _first_failure
 from pipelines.dagster_storage import check_storage, open_instance
 from pipelines.doctor import check_daemon
 from resources.backend import Backend
 from tests.backends import CHECKOUT
 from tests.pipelines.shell import Shell
+from tests.waiting import wait_for
 
 FILES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")
 OPEN = """
@@ -42,6 +45,16 @@ def revisions(file: Path) -> list[str]:
 def change(file: Path, statement: str) -> None:
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute(statement)
+
+
+def opened_by_others(file: Path) -> list[str]:
+    """The ids of other processes that have a file open."""
+    ids = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if folder.name != str(os.getpid()) and any(link.readlink() == file for link in (folder / "fd").iterdir()):
+                ids.append(folder.name)
+    return ids
 
 
 @pytest.fixture
@@ -78,14 +91,21 @@ def test_processes_that_open_a_new_instance_at_once_wait_for_each_other(tmp_path
 @pytest.mark.slow
 def test_two_first_sweeps_at_once_both_run(tmp_path: Path, small: Any) -> None:
     shell = Shell(tmp_path)
+    home = tmp_path / "dagster"
+    lock = home / "halving.lock"
     started = []
-    for name in ("one", "two"):
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.safe_dump(small(name=name, max_trials=1, concurrency=1)))
-        started.append(shell.start("sweep", str(path)))
+    with lockable(lock) as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        for name in ("one", "two"):
+            path = tmp_path / f"{name}.yaml"
+            path.write_text(yaml.safe_dump(small(name=name, max_trials=1, concurrency=1)))
+            started.append(shell.start("sweep", str(path)))
+        wait_for(lambda: len(opened_by_others(lock)) == 2 or any(process.poll() is not None for process in started), 300, "both wait")
+        assert [process.poll() for process in started] == [None, None]
+        assert not any((home / file).exists() for file in FILES)
     said = [process.communicate() for process in started]
     assert [process.returncode for process in started] == [0, 0], said
-    assert [len(revisions(tmp_path / "dagster" / file)) for file in FILES] == [1, 1, 1]
+    assert [len(revisions(home / file)) for file in FILES] == [1, 1, 1]
 
 
 def test_a_file_with_two_revisions_is_named_and_repaired(home: Path, backend: Backend) -> None:
