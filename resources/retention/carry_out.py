@@ -88,8 +88,8 @@ def carry_out(
             that a clock that is fast deletes nothing too early).
 
     Raises:
-        InvalidInput: the store has reports of another catalog's sweeps, so what these reach is unknown; or it is an object store, for which
-            nobody has written a policy; or the policy has two names of one project.
+        InvalidInput: the store has something of sweeps or versions that the catalog lacks, which may be another one's; or it is an object
+            store, for which nobody has written a policy; or the policy has two names of one project.
         NotFound: a report's content is gone from the store; or there is no such project.
         StoreError: the store refused, or one of its colder places is not there or another store's.
     """

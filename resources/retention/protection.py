@@ -9,9 +9,10 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from halving import Store
-from halving.errors import InvalidInput, NotFound
-from resources.catalog import Catalog, IntentRow, ModelVersionRow, RegistryEventRow, ReportRow, RungResultRow, SweepRow, TrialRow, masked
+from halving.errors import NotFound
+from resources.catalog import Catalog, IntentRow, ModelVersionRow, RegistryEventRow, ReportRow, RungResultRow, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
+from resources.retention.ownership import check_is_own
 from resources.scheduling.intents import OPEN as UNSETTLED
 from resources.scheduling.sweeps import OPEN
 
@@ -54,17 +55,11 @@ def protected(store: Store, catalog: Catalog) -> Protected:
     champion again. What of trials' checkpoints is kept is :mod:`resources.retention.ended_trials`' to say.
 
     Raises:
-        InvalidInput: the store has reports of another catalog's sweeps, so what these reach is unknown.
+        InvalidInput: the store has something of sweeps or versions that the catalog lacks, so what these reach is unknown.
         NotFound: a report's content is gone from the store.
     """
-    reported = {name.removesuffix(".html") for name in store.names("reports")}
+    check_is_own(store, catalog)
     with catalog.read() as session:
-        if unknown := sorted(reported - set(session.scalars(select(SweepRow.id)))):
-            raise InvalidInput(
-                f"the catalog {masked(catalog.url)} is not accepted: it has no sweep {unknown[0]}, of which the store {store.root} has a "
-                f"report{f', nor {len(unknown) - 1} more' if len(unknown) > 1 else ''}; what these sweeps need would be deleted. Set "
-                "HALVING_CATALOG to the store's catalog. If they are gone for good, delete their pages in the store's folder reports"
-            )
         searched, sources, versions = _searched(session), going_on_from(session), list(session.scalars(select(ModelVersionRow)))
         registered = frozenset((row.project, row.run) for row in versions if row.project and row.run)
         blobs = {digest for row in versions for digest in (row.checkpoint, row.manifest) if digest}

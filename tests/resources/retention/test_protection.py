@@ -2,13 +2,17 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from halving import InvalidInput, NotFound
+from halving.models.published import published_name
+from halving.records.run_record import RunRecords
 from resources.backend import Backend
 from resources.catalog import ModelVersionRow, ReportRow, RungResultRow, SweepRow, TrialRow, utcnow
-from resources.registry.events import APPROVED, REJECTED, add_event
+from resources.registry.events import APPROVED, REGISTERED, REJECTED, add_event
+from resources.registry.publishing import publish
 from resources.retention.protection import protected, trial_checkpoints
 from resources.scheduling import intents
 from resources.scheduling.sweeps import open_sweep
@@ -118,6 +122,52 @@ def test_a_report_of_a_sweep_that_the_catalog_does_not_know_stops_retention(back
     assert protected(backend.store, backend.catalog).blobs
     backend.store.replace("reports/theirs-1.html", b"of another catalog")
     with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has a report; what"):
+        protected(backend.store, backend.catalog)
+
+
+def begin_trial(backend: Backend, run: str, parent: dict[str, Any]) -> RunRecords:
+    records = RunRecords(backend.store, "digits", run)
+    records.start({}, parent, 1, {"provenance": {}, "started": "2026-01-01T00:00:00+00:00"})
+    return records
+
+
+def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_somebody_says_that_it_is_lost(backend: Backend) -> None:
+    """An open sweep has no report yet, and one without a predictor never gets one."""
+    add_sweep(backend, "s-1", "finished")
+    for number in range(2):
+        begin_trial(backend, f"s-1.{number:04d}", {"sweep": "s-1", "trial": number})
+    begin_trial(backend, "mine.0001", {})  # a name that somebody chose
+    begin_trial(backend, "again", {"rerun_of": "digits/theirs-1.0000"})
+    assert protected(backend.store, backend.catalog).runs == {}
+    begin_trial(backend, "theirs-1.0000", {"sweep": "theirs-1", "trial": 0})
+    with pytest.raises(InvalidInput, match=r"it has no sweep theirs-1, of which the store .* has runs; what .* Set HALVING_CATALOG to"):
+        protected(backend.store, backend.catalog)
+    backend.store.replace("retention/lost-sweeps.txt", b"s-0\ntheirs-1\n")
+    assert protected(backend.store, backend.catalog).runs == {}
+
+
+@pytest.mark.parametrize("record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200])
+def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_one_does(backend: Backend, record: bytes) -> None:
+    backend.store.create("runs/project=digits/theirs-1.0000/record.json", record)
+    begin_trial(backend, "theirs-1.0001", {"sweep": "theirs-1", "trial": 1})
+    with pytest.raises(InvalidInput, match="it has no sweep theirs-1, of which"):
+        protected(backend.store, backend.catalog)
+
+
+def test_versions_that_the_catalog_does_not_know_stop_retention(backend: Backend) -> None:
+    """What a client registered is named by the catalog alone."""
+    with backend.catalog.write(exclusive=True) as session:
+        for number in (1, 2):
+            row = add_version(session, model="a model/of ours", version=f"{number}.0.0", stage="staging", manifest="sha256:m")
+        add_event(session, row.model, REGISTERED, "ann", version=row)
+    assert publish(backend.store, backend.catalog) == []
+    assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
+    with backend.catalog.write(exclusive=True) as session:  # killed before it was published
+        session.delete(session.get_one(ModelVersionRow, (row.model, row.version)))
+    assert protected(backend.store, backend.catalog).blobs == {"sha256:m"}
+    backend.store.replace(published_name("theirs", "1.0.0"), b"{}")
+    name = "models/theirs/1.0.0.json"
+    with pytest.raises(InvalidInput, match=rf"it has no version of a model for {name} of the store .* If such a version is gone for good"):
         protected(backend.store, backend.catalog)
 
 
