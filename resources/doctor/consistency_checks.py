@@ -2,17 +2,18 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from halving import NotFound, Store
 from halving.data.dataset import snapshot_folder
 from halving.data.shards import shards_of
 from halving.doctor.checks import ERROR, OK, WARNING, Finding
-from halving.query.runs import list_names
+from halving.errors import Damaged
+from halving.query.runs import in_threads, list_names, read_run
 from resources.analysis.named_contents import FROM_A_BACKUP, contents_of_models, contents_of_paused_trials, find_missing
 from resources.analysis.run_index import Refresher
 from resources.catalog import Catalog, ModelVersionRow, RunRow, SnapshotRow, SweepRow
@@ -23,6 +24,7 @@ from resources.scheduling.sweeps import OPEN
 _SAMPLE = 200
 _SHOWN = 5
 _TAKE_AGAIN = "dvc pull; or launch the sweep's spec again, which takes it from its source"
+_READABLE, _NO_RUN = "readable", "its folder has no record: it was killed while it began"
 
 
 def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Iterator[Finding]:
@@ -65,20 +67,49 @@ def check_published(store: Store, catalog: Catalog) -> Iterator[Finding]:
 
 
 def check_index(store: Store, catalog: Catalog) -> Iterator[Finding]:
-    """That the index has the store's runs, by their number."""
-    stored = len(list_names(store))
+    """That the index has the store's runs, by their names, and why it cannot have those that it lacks."""
+    stored = set(list_names(store))
     with catalog.read() as session:
-        indexed = session.scalar(select(func.count()).select_from(RunRow)) or 0
-    if stored == indexed:
-        yield Finding(OK, f"the index has the {stored} runs of the store")
+        indexed = {(project, run) for project, run in session.execute(select(RunRow.project, RunRow.run))}
+    lacking = sorted(stored - indexed)[:_SAMPLE]
+    states = dict(zip(lacking, in_threads(lambda pair: _state_of(store, *pair), lacking), strict=True))
+    damaged = [state for state in states.values() if isinstance(state, Damaged)]
+    for error in damaged[:_SHOWN]:
+        means = "its run is in no list, nothing of it goes by retention, and blobs that nothing names stay because of it"
+        yield Finding(ERROR, str(error), means, f"{FROM_A_BACKUP}; or delete it, with what else is in its run's folder")
+    if len(damaged) > _SHOWN:
+        yield Finding(ERROR, f"the records of {len(damaged) - _SHOWN} more runs are damaged", "these are in no list", FROM_A_BACKUP)
+    expected = {pair for pair in stored - indexed if states.get(pair, _READABLE) == _READABLE}
+    gone = indexed - stored
+    if not expected and not gone:
+        if not damaged:
+            yield Finding(OK, f"the index has the {len(indexed)} runs of the store")
         return
+    lacks = [f"lacks {len(expected)} runs of the store ({_names(expected)})"] if expected else []
+    has = [f"has {len(gone)} that the store has not ({_names(gone)})"] if gone else []
     yield Finding(
         WARNING,
-        f"the index has {indexed} runs, and the store {stored}",
+        f"the index {' and '.join([*lacks, *has])}",
         "the page's tables and filters lack some, or show deleted ones; a server brings it up to date by itself",
         "halving index",
         lambda: f"the index has {Refresher(store, catalog).refresh().runs} runs now",
     )
+
+
+def _state_of(store: Store, project: str, run: str) -> Damaged | str:
+    """Whether a run that the index lacks can be read: what is damaged of it, or a word."""
+    try:
+        read_run(store, project, run)
+    except NotFound:
+        return _NO_RUN
+    except Damaged as error:
+        return error
+    return _READABLE
+
+
+def _names(runs: Collection[tuple[str, str]]) -> str:
+    shown = [f"{project}/{run}" for project, run in sorted(runs)[:_SHOWN]]
+    return ", ".join([*shown, *(["…"] if len(runs) > _SHOWN else [])])
 
 
 def _snapshots_in_use(session: Session) -> list[tuple[str, str]]:

@@ -39,6 +39,10 @@ class StoreUnavailable(StoreError, ConnectionError):
     retry_after = 0.0
 
 
+class Damaged(StoreError):
+    """A file of the store is not what it must be; the message names it."""
+
+
 class BatchMissing(HalvingError, RuntimeError):
     """A server lacks batches that come before the one that was sent.
 

@@ -28,7 +28,8 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
         understand: gives the filter that is meant by one, where the application knows more of it than records say.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
-    "params", "parent", "tags", "metrics"}]}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is.
+    "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is;
+    ``problems`` says which records are damaged, whose runs are left out.
 
     Raises:
         InvalidInput: the filter is not accepted; the message points at the place.
@@ -36,10 +37,11 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
     store = Store(arguments.root)
     metrics = names_of(arguments.metrics)
     text = arguments.filter or ""
+    problems: list[str] = []
     try:
         wanted = parse_filter(text)
         wanted = understand(store, wanted) if understand is not None else wanted
-        listed = list_runs(store, arguments.project)
+        listed = list_runs(store, arguments.project, problems)
         chosen = match_runs(store, listed, wanted)
     except InvalidFilter as error:
         raise InvalidInput(f"{error}\n{pointed(text, error.column)}") from None
@@ -48,7 +50,9 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
     asked = [field.name for field in named if _is_last(field)]
     found = fill_last(store, found, None if metrics is None else [*metrics, *asked])
     if arguments.json:
-        print_json({"store": store.root, "total": len(chosen), "runs": [_as_dict(info, metrics) for info in found]})
+        print_json(
+            {"store": store.root, "total": len(chosen), "runs": [_as_dict(info, metrics) for info in found], "problems": sorted(problems)}
+        )
         return 0
     out = console()
     if not found:
@@ -64,6 +68,8 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
             out.print(f"{len(found)} of {len(chosen)} runs; --limit 0 shows all", style="dim")
     for line in _unknown(store, listed, wanted) if listed else ():
         out.print(line, style="dim")
+    for problem in sorted(problems):
+        out.print(f"a run is left out: {problem}", style="yellow", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

@@ -3,7 +3,6 @@
 Only record files are read, never points, and by many threads, because on an object store each file costs a round trip.
 """
 
-import contextlib
 import difflib
 import json
 from collections.abc import Callable, Iterable
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from halving.errors import InvalidInput, NotFound, StoreError
+from halving.errors import Damaged, InvalidInput, NotFound
 from halving.query.liveness import is_running, last_written
 from halving.records.amendments import ACTIVE, DELETED, REMOVED, newest_amendment, number_of
 from halving.store.store import Store
@@ -130,13 +129,17 @@ def list_names(store: Store, project: str | None = None) -> list[tuple[str, str]
     return [pair for part in found for pair in part]
 
 
-def list_runs(store: Store, project: str | None = None) -> list[RunInfo]:
+def list_runs(store: Store, project: str | None = None, problems: list[str] | None = None) -> list[RunInfo]:
     """Every run of the store or of a project, newest first.
+
+    Args:
+        problems: takes what is wrong with runs whose records are damaged, which are left out; without it the first one is raised.
 
     Raises:
         NotFound: no such project.
+        Damaged: a record is.
     """
-    found = in_threads(lambda pair: _read_or_none(store, *pair), list_names(store, project))
+    found = in_threads(lambda pair: _read_or_none(store, *pair, problems), list_names(store, project))
     return sorted((info for info in found if info), key=lambda info: (info.started, info.project, info.run), reverse=True)
 
 
@@ -167,8 +170,16 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
 
     Raises:
         NotFound: no such run.
-        StoreError: a record cannot be read, or is damaged.
+        Damaged: a record is.
+        StoreError: a record cannot be read.
     """
+    try:
+        return _read_run(store, project, run)
+    except (AttributeError, KeyError, TypeError) as error:  # it is JSON, and lacks what a record has
+        raise Damaged(f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}") from None
+
+
+def _read_run(store: Store, project: str, run: str) -> RunInfo:
     folder = f"runs/project={project}/{run}"
     names = store.names(folder)
     if "record.json" not in names:
@@ -226,7 +237,7 @@ def read_json(store: Store, name: str) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(store.read(name))
     except ValueError as error:
-        raise StoreError(f"{store.address(name)} is damaged: {error}") from None
+        raise Damaged(f"{store.address(name)} is damaged: {error}") from None
     return found
 
 
@@ -251,11 +262,17 @@ def _flat(params: dict[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def _read_or_none(store: Store, project: str, run: str) -> RunInfo | None:
-    """None for a folder without a record: the run was killed while it started, so nothing was trained."""
-    with contextlib.suppress(NotFound):
+def _read_or_none(store: Store, project: str, run: str, problems: list[str] | None) -> RunInfo | None:
+    """None for a folder without a record: the run was killed while it started, so nothing was trained; and for one that is damaged."""
+    try:
         return read_run(store, project, run)
-    return None
+    except NotFound:
+        return None
+    except Damaged as error:
+        if problems is None:
+            raise
+        problems.append(str(error))
+        return None
 
 
 def _attempt(store: Store, project: str, run: str, number: int, started: str, end: dict[str, Any] | None, *, newest: bool) -> RunAttempt:

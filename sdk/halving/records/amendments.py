@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-from halving.errors import AlreadyExists, NotFound, StoreError
+from halving.errors import AlreadyExists, Damaged, NotFound, StoreError
 from halving.store.json_files import now, to_json
 from halving.store.store import Store
 
@@ -48,7 +48,7 @@ def newest_amendment(store: Store, folder: str, names: Iterable[str]) -> Amendme
             try:
                 amendment: Amendment = json.loads(store.read(newest))
             except ValueError as error:
-                raise StoreError(f"{store.address(newest)} is damaged: {error}") from None
+                raise Damaged(f"{store.address(newest)} is damaged: {error}") from None
             return amendment
         names = store.names(folder)
     raise StoreError(f"the amendments of {store.address(folder)} are missing each time they are opened")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 
 import halving
 from halving import Store
@@ -15,8 +15,9 @@ from halving.data.dataset import Dataset
 from halving.data.shards import shards_of
 from halving.doctor.checks import ERROR, OK, WARNING, Check, examine
 from halving.store.store import blob_name
+from resources.analysis.run_index import Refresher
 from resources.backend import Backend
-from resources.catalog import PublishedModelRow, SnapshotRow
+from resources.catalog import PublishedModelRow, RunRow, SnapshotRow
 from resources.catalog.catalog import newest_revision
 from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current
 from resources.doctor.cluster_checks import check_cluster
@@ -98,6 +99,23 @@ def test_an_index_that_lacks_runs_is_brought_up_to_date_by_repair(backend: Backe
     halving.init("p", root=backend.store.root, id="r", system_metrics=None).finish()
     found = list(examine([Check("index", lambda: check_index(backend.store, backend.catalog))], repair=True))
     assert [(one.level, one.what) for _, one in found][1:] == [(OK, "the index has the 1 runs of the store")]
+
+
+def test_a_run_that_is_damaged_or_has_another_name_in_the_index_is_named(backend: Backend) -> None:
+    for run in ("a", "b"):
+        halving.init("p", root=backend.store.root, id=run, system_metrics=None).finish()
+    Refresher(backend.store, backend.catalog).refresh()
+    (Path(backend.store.root) / "runs/project=p/killed").mkdir()  # when it began: it is no run
+    assert [one.level for one in check_index(backend.store, backend.catalog)] == [OK]
+    with backend.catalog.write() as session:
+        session.execute(update(RunRow).where(RunRow.run == "b").values(run="other"))
+    (found,) = check_index(backend.store, backend.catalog)
+    assert (found.level, found.what) == (WARNING, "the index lacks 1 runs of the store (p/b) and has 1 that the store has not (p/other)")
+    backend.store.replace("runs/project=p/b/record.json", b"{")
+    Refresher(backend.store, backend.catalog).refresh()
+    (found,) = check_index(backend.store, backend.catalog)
+    assert (found.level, found.repair) == (ERROR, None)
+    assert found.what.startswith(f"{backend.store.address('runs/project=p/b/record.json')} is damaged: ")
 
 
 def test_a_cluster_whose_api_is_away_or_whose_settings_are_none_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,7 +224,7 @@ def test_runs_shows_the_metrics_that_are_asked_for(filled: Store, command: Halvi
 def test_commands_on_an_empty_store_say_what_to_do(command: Halving, store: Store) -> None:
     said = command("runs")
     assert (said.status, "there are no runs in" in said.out, "halving.init(project=…)" in said.out) == (0, True, True)
-    assert command("runs", "--json").data == {"store": store.root, "total": 0, "runs": []}
+    assert command("runs", "--json").data == {"store": store.root, "total": 0, "runs": [], "problems": []}
     assert "there are no runs in" in command("show", "x").err
     assert "nothing to recover" in command("recover").out
     assert "nothing to compact" in command("compact", "--all").out
@@ -464,6 +464,16 @@ def test_compact_says_what_it_did_and_does_nothing_twice(filled: Store, command:
     assert row["points"] == row["total"] == sum(curve["points"] for curve in command("show", "base-0", "--json").data["metrics"].values())
     (again,) = command("compact", "base-0", "--json").data["runs"]
     assert (again["points"], again["segments"]) == (0, 0)
+
+
+def test_runs_lists_the_others_beside_one_that_is_damaged_and_names_the_file(filled: Store, command: Halving) -> None:
+    total = command("runs", "--json").data["total"]
+    filled.replace("runs/project=digits/odd/record.json", b'{"project": ')
+    said = command("runs", "--limit", "0")
+    assert (said.status, "odd" in said.out.partition("a run is left out")[0]) == (0, False)
+    assert f"a run is left out: {filled.address('runs/project=digits/odd/record.json')} is damaged: " in said.out
+    data = command("runs", "--json").data
+    assert (data["total"], len(data["problems"])) == (total - 1, 1)
 
 
 def test_compact_goes_on_after_a_run_that_is_damaged_and_its_status_is_1(filled: Store, command: Halving) -> None:

@@ -183,6 +183,19 @@ def test_a_damaged_record_is_named(store: Store) -> None:
         list_runs(store)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("end-0001.json", b"{"), ("record.json", b""), ("record.json", b"{}"), ("record.json", b"[]")]
+)
+def test_a_run_that_is_damaged_does_not_keep_the_others_out_of_a_list(store: Store, name: str, content: bytes) -> None:
+    for run in ("r", "sound"):
+        new_run(store, run)
+    store.replace(f"runs/project=p/r/{name}", content)
+    problems: list[str] = []
+    assert [info.run for info in list_runs(store, None, problems)] == ["sound"]
+    (problem,) = problems
+    assert store.address("runs/project=p/r") in problem
+
+
 def test_an_empty_store_has_no_runs(store: Store) -> None:
     assert list_runs(store) == []
     with pytest.raises(NotFound, match=r"there are no runs in .* yet"):
