@@ -14,11 +14,12 @@ On an object store the time goes into waiting for answers. So segments are fetch
 asked that is known; the rest is for many runs at once to share (``resources.upkeep.compaction``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 from halving.errors import AlreadyExists, NotFound
 from halving.identifiers import check_name
@@ -78,7 +79,9 @@ def delete_each(store: Store, names: Sequence[str]) -> None:
             pass
 
 
-def compact(store: Store, project: str, run: str, delete: Delete = delete_each) -> Compacted:
+def compact(
+    store: Store, project: str, run: str, delete: Delete = delete_each, *, written: Mapping[str, float] = MappingProxyType({})
+) -> Compacted:
     """Absorb a run's segments into its full file and rollup. With nothing new it only deletes files that are not needed any more.
 
     A run that is still logging may be compacted; its later segments stay beside the result. Where an attempt's segments have a gap,
@@ -88,6 +91,8 @@ def compact(store: Store, project: str, run: str, delete: Delete = delete_each) 
 
     Args:
         delete: how the files that are replaced are deleted.
+        written: when segments were put, by their names, in seconds since 1970 by the store's clock. Where all that are absorbed are among
+            them, the age of the run's points counts from the newest, else from now.
 
     Raises:
         InvalidInput: a name is not accepted.
@@ -105,7 +110,7 @@ def compact(store: Store, project: str, run: str, delete: Delete = delete_each) 
                 return Compacted(project, run, total=total, gaps=gaps, left=len(files.stale))
             return Compacted(project, run, total=total, gaps=gaps, deleted=_clean(store, project, run, files, delete))
         try:
-            done = _absorb(store, project, run, files, fresh)
+            done = _absorb(store, project, run, files, fresh, written)
         except (FileNotFoundError, NotFound) as error:  # compacted meanwhile: look again
             if not tries_left:
                 raise NotFound(f"run {run} of project {project} cannot be compacted: {error}") from error
@@ -174,7 +179,16 @@ def commit(store: Store, project: str, run: str, manifest: Manifest) -> bool:
     return True
 
 
-def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[str, ...]) -> Compacted:
+def _put_last(before: Manifest, fresh: Sequence[str], written: Mapping[str, float]) -> str | None:
+    """When the newest points were put, of those compacted before and of segments; None: it is not known."""
+    if not all(written.get(name) for name in fresh):
+        return None
+    put = datetime.fromtimestamp(max(written[name] for name in fresh), UTC)
+    earlier = before.active or before.written
+    return max(put, datetime.fromisoformat(earlier) if earlier else put).isoformat(timespec="milliseconds")
+
+
+def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[str, ...], written: Mapping[str, float]) -> Compacted:
     folder, before = project_folder(project), files.manifest
     generation, absorbed = before.generation + 1, dict(before.absorbed)
     sorter, read = Sorter(), 0
@@ -200,7 +214,7 @@ def _absorb(store: Store, project: str, run: str, files: RunFiles, fresh: tuple[
         absorbed=absorbed,
         points=before.points + points,
         written=moment,
-        active=moment,
+        active=_put_last(before, fresh, written) or moment,
         held=rewritten.held,
     )
     if not commit(store, project, run, manifest):

@@ -1,17 +1,18 @@
 """Retention of points: how long full resolution and rollups of runs stay. Pure decisions, and a thin edge that carries them out.
 
 Full resolution goes first, rollups stay for longer or for ever. A protected run keeps every point. Age counts from when points
-were absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. Runs with
-segments that are not compacted are left alone: compact them first.
+were put or absorbed last, which is never before they were logged, so no clock of a training machine can make a run old. A run
+of which nobody has compacted segments is compacted when these are too old, so that its rollup stays.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
+from halving.errors import Damaged, NotFound
 from halving.machine.temporary_folders import scratch_folder
-from halving.maintenance.compaction import clean, commit, contiguous, publish
+from halving.maintenance.compaction import clean, commit, compact, contiguous, publish
 from halving.maintenance.external_sort import Sorter
 from halving.maintenance.rewrite import add_file, write_sorted
 from halving.metrics.manifest import FAMILIES, Manifest, family_of, project_folder, run_files
@@ -38,13 +39,31 @@ class PointDays(NamedTuple):
 
 @dataclass(frozen=True)
 class RunState:
-    """What the decision depends on: a run's manifest, the bytes of its data files by name, and whether segments wait for compaction."""
+    """What the decision depends on.
+
+    Attributes:
+        sizes: the bytes of its data files, by name.
+        live: whether segments wait for compaction.
+        written: of these when each was put, by its whole name, in seconds since 1970; empty: the store does not say of all.
+        waiting: their bytes.
+    """
 
     project: str
     run: str
     manifest: Manifest
     sizes: Mapping[str, int]
     live: bool
+    written: Mapping[str, float] = field(default_factory=dict)
+    waiting: int = 0
+
+    @property
+    def active(self) -> datetime | None:
+        """When points were put or absorbed last; None: it is not known."""
+        if self.live and not self.written:
+            return None
+        absorbed = self.manifest.active or self.manifest.written
+        times = [datetime.fromtimestamp(moment, UTC) for moment in self.written.values()]
+        return max([*times, *([datetime.fromisoformat(absorbed)] if absorbed else [])], default=None)
 
 
 @dataclass(frozen=True)
@@ -53,8 +72,9 @@ class Drop:
 
     Attributes:
         what: ``full`` resolution, ``system`` metrics at full resolution, or ``rollup``.
-        points: points dropped from full resolution; 0 for rollups.
-        bytes: size on the disk; for ``system`` an estimate by the share of points.
+        points: points dropped from full resolution; 0 for rollups, and where nobody has compacted the run yet.
+        bytes: size on the disk; for ``system`` an estimate by the share of points, and 0 where nobody has compacted the run yet.
+        waits: whether the run's segments are to be compacted before; whether it has such points is known then.
     """
 
     project: str
@@ -62,42 +82,87 @@ class Drop:
     what: What
     points: int
     bytes: int
+    waits: bool = False
 
 
-def drop_points(store: Store, project: str, days: PointDays, *, protected: Runs, now: datetime, dry_run: bool = False) -> list[Drop]:
+def drop_points(
+    store: Store,
+    project: str,
+    days: PointDays,
+    *,
+    protected: Runs,
+    now: datetime,
+    dry_run: bool = False,
+    problems: list[str] | None = None,
+) -> list[Drop]:
     """Drop a project's points that are older than the given days. May be killed anywhere and repeated.
 
     Args:
         protected: ``(project, run)`` of runs to leave as they are.
         now: the moment to count from.
         dry_run: only return what would be dropped.
+        problems: takes what is wrong with runs whose files are damaged, which are left alone; without it the first one is raised.
 
     Raises:
         StoreError: the store cannot be written.
     """
     if days.full is None and days.system is None:
         return []
-    states = read_states(store, project, with_rollups=days.rollup is not None)
+    shortest = min(limit for limit in (days.full, days.system) if limit is not None)
+    given: Any = {"with_rollups": days.rollup is not None, "before": (now - timedelta(days=shortest)).timestamp()}
+    states = read_states(store, project, **given, problems=problems)
     planned = plan_retention(states, days, protected, now)
-    if not dry_run:
-        _carry_out(store, project, states, planned)
+    if dry_run:
+        return [drop for drop in planned if not (drop.waits and drop.what == "system")]  # whether it has any is not known
+    if waiting := {drop.run for drop in planned if drop.waits}:
+        for state in states:
+            if state.run in waiting:
+                _compact(store, state, problems)
+        states = read_states(store, project, **given, problems=None if problems is None else [])  # what is wrong is said already
+        planned = [drop for drop in plan_retention(states, days, protected, now) if not drop.waits]
+    _carry_out(store, project, states, planned)
     return planned
 
 
-def read_states(store: Store, project: str, *, with_rollups: bool = True) -> list[RunState]:
-    """The compacted runs of a project; without those whose full resolution is gone, unless rollups matter, too.
+def _compact(store: Store, state: RunState, problems: list[str] | None) -> None:
+    try:
+        compact(store, state.project, state.run, written=state.written)
+    except (Damaged, NotFound, ValueError) as error:  # a damaged file is a ValueError of Arrow's
+        if problems is None:
+            raise
+        problems.append(f"run {state.run} of project {state.project} cannot be compacted, and its points stay: {error}")
+
+
+def read_states(
+    store: Store, project: str, *, before: float, with_rollups: bool = True, problems: list[str] | None = None
+) -> list[RunState]:
+    """The runs of a project that have points; without those whose full resolution is gone, unless rollups matter, too.
 
     One listing says which these are, so that a run is only looked at while it has something to drop.
+
+    Args:
+        before: runs are left out that have segments put after that time, in seconds since 1970.
+        problems: takes what is wrong with runs whose files are damaged, which are left out; without it the first one is raised.
     """
     folder, states = project_folder(project), []
-    wanted = ("full-", "rollup-") if with_rollups else ("full-",)
-    sizes = {name.removeprefix(f"{folder}/"): size for name, size, _ in store.files(folder)}
-    runs = {name.partition("/")[0].removeprefix("run=") for name in sizes if name.partition("/")[2].startswith(wanted)}
+    wanted = ("full-", "live/", "rollup-") if with_rollups else ("full-", "live/")
+    listed = {name.removeprefix(f"{folder}/"): (size, written) for name, size, written in store.files(folder)}
+    runs = {name.partition("/")[0].removeprefix("run=") for name in listed if name.partition("/")[2].startswith(wanted)}
+    runs -= {name.partition("/")[0].removeprefix("run=") for name, (_, put) in listed.items() if "/live/" in name and put > before}
     for run in sorted(runs):
-        files = run_files(store, project, run)
-        if files.manifest.generation:
-            own = {name: sizes.get(name, 0) for name in files.manifest.files}
-            states.append(RunState(project, run, files.manifest, own, bool(contiguous(files)[0])))
+        try:
+            files = run_files(store, project, run)
+        except Damaged as error:
+            if problems is None:
+                raise
+            problems.append(f"{error}; points of this run stay")
+            continue
+        own = {name: listed[name][0] if name in listed else 0 for name in files.manifest.files}
+        fresh, gaps = contiguous(files)
+        put = {name: listed.get(name.removeprefix(f"{folder}/"), (0, 0.0)) for name in (*fresh, *gaps)}
+        written = {name: moment for name, (_, moment) in put.items()} if all(moment for _, moment in put.values()) else {}
+        waiting = sum(put[name][0] for name in fresh)
+        states.append(RunState(project, run, files.manifest, own, bool(fresh), written, waiting))
     return states
 
 
@@ -105,13 +170,18 @@ def plan_retention(states: Iterable[RunState], days: PointDays, protected: Runs,
     """What is due. Pure."""
 
     def due(state: RunState, limit: float | None) -> bool:
-        if limit is None or state.live or (state.project, state.run) in protected:
+        if limit is None or state.active is None or (state.project, state.run) in protected:
             return False
-        return now - datetime.fromisoformat(state.manifest.active or state.manifest.written) > timedelta(days=limit)
+        return now - state.active > timedelta(days=limit)
 
     drops = []
     for state in states:
         manifest, full_is_due = state.manifest, due(state, days.full)
+        if state.live:
+            if full_is_due or due(state, days.system):
+                size = state.sizes.get(manifest.full or "", 0) + state.waiting if full_is_due else 0
+                drops.append(Drop(state.project, state.run, "full" if full_is_due else "system", 0, size, waits=True))
+            continue
         held, system = sum(manifest.held.values()), manifest.held.get("system", 0)
         if manifest.full and (full_is_due or (system and due(state, days.system))):
             points = held if full_is_due else system

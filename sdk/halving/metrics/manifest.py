@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from halving.errors import NotFound, StoreError
+from halving.errors import Damaged, NotFound, StoreError
 from halving.metrics.segments import batch_of, drained_of, live_folder, parse_segment_name
 from halving.store.json_files import to_json
 from halving.store.store import Store
@@ -192,9 +192,13 @@ def _newest(store: Store, project: str, run: str) -> Manifest:
     generations = _generations(store.names(run_folder(project, run)))
     if not generations:
         return Manifest()
-    value: dict[str, Any] = json.loads(store.read(_manifest_name(project, run, max(generations))))
-    value["absorbed"] = {int(attempt): Absorbed(**part) for attempt, part in value["absorbed"].items()}
-    manifest = Manifest(**value)
+    name = _manifest_name(project, run, max(generations))
+    try:
+        value: dict[str, Any] = json.loads(store.read(name))
+        value["absorbed"] = {int(attempt): Absorbed(**part) for attempt, part in value["absorbed"].items()}
+        manifest = Manifest(**value)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{store.address(name)} is damaged: {error}") from None
     if shared := [name for name in manifest.files if not name.startswith(f"run={run}/")]:
         raise StoreError(
             f"run {run!r} of project {project!r} has points in {shared[0]}, a file that an earlier version merged from several runs; "

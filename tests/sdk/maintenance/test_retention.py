@@ -107,6 +107,57 @@ def test_the_rollup_outlives_the_points_and_goes_on_with_new_ones(store: Store) 
     assert len(read_rollup(store, "r")) == 150
 
 
+def test_segments_that_nobody_has_compacted_go_by_their_own_age_and_their_rollup_stays(store: Store) -> None:
+    for run in ("r", "safe"):
+        for sequence in range(2):
+            write_segment(store, run, 1, sequence, logged(first=40 * sequence))
+    given: Any = {"protected": {("p", "safe")}}
+    files = all_files(store)
+    assert retained(store, 101, **given) == []
+    would = retained(store, 30, dry_run=True, **given)
+    assert all_files(store) == files
+    assert [(drop.run, drop.what, drop.bytes > 0) for drop in would] == [("r", "full", True)]
+    assert [(drop.run, drop.what, drop.points) for drop in retained(store, 30, **given)] == [("r", "full", 160)]
+    assert (read_points(store, "r"), len(read_points(store, "safe"))) == ([], 160)
+    assert len(read_rollup(store, "r")) == 160
+    assert retained(store, 30, **given) == []
+
+
+def test_of_segments_that_nobody_has_compacted_system_metrics_go_earlier(store: Store) -> None:
+    write_segment(store, "r", 1, 0, logged())
+    assert retained(store, 300, 30, dry_run=True) == []  # whether it has any is not known
+    assert [(drop.what, drop.points) for drop in retained(store, 300, 30)] == [("system", 40)]
+    assert read_points(store, "r") == rows(1, only("loss", logged()))
+
+
+def test_points_that_were_put_while_a_run_is_compacted_are_young(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_segment(store, "r", 1, 0, logged())
+
+    def beside(*given: Any, **more: Any) -> Any:
+        write_segment(store, "r", 1, 1, logged(first=40))
+        return compact(*given, **more)
+
+    monkeypatch.setattr("halving.maintenance.compaction.now", lambda: FUTURE.isoformat())
+    monkeypatch.setattr("halving.maintenance.retention.compact", beside)
+    assert retained(store, 30) == []
+    assert len(read_points(store, "r")) == 160
+
+
+@pytest.mark.parametrize("name", ["live/000001", "manifest-000001.json"])
+def test_a_run_whose_files_are_damaged_keeps_its_points_and_the_others_go(store: Store, name: str) -> None:
+    for run in ("bad", "r"):
+        write_segment(store, run, 1, 0, logged())
+    if name.startswith("manifest"):
+        store.create(f"metrics/project=p/run=bad/{name}", b"{")
+    else:
+        segment = next(file for file, _, _ in store.files("metrics/project=p/run=bad/live"))
+        store.replace(segment, b"damaged")
+    problems: list[str] = []
+    assert [drop.run for drop in retained(store, 30, problems=problems)] == ["r"]
+    (problem,) = problems
+    assert "bad" in problem
+
+
 @pytest.mark.parametrize(("old", "new"), [(1_500, 1_500), (2_000, 100_000), (20_000, 500), (140_000, 70_000)])
 def test_a_long_history_and_new_points_share_their_levels(store: Store, old: int, new: int) -> None:
     write_segment(store, "r", 1, 0, only("loss", logged(count=old)))
