@@ -36,8 +36,9 @@ def add_retention_command(commands: Any) -> None:
 def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
-    JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects", "bytes", "moved_bytes", "gone": [{"project", "kind", "count",
-    "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted; with ``--explain`` ``{"run", "project", "reason",
+    JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects": {NAME: meant}, "problems", "bytes", "moved_bytes", "gone":
+    [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted, ``problems`` what is
+    damaged and what was left because of it; with ``--explain`` ``{"run", "project", "reason",
     "records": [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
     """
     from resources.catalog import masked
@@ -67,8 +68,16 @@ def run_retention(arguments: argparse.Namespace) -> int:
         catalog, rows = masked(backend.catalog.url), [row._asdict() for row in done.gone]
         about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": catalog}
         sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
-        about["unknown_projects"] = list(done.unknown)
-        print_json({**about, **sizes, "gone": rows, "protected": dict(done.protected_by_reason())})
+        print_json(
+            {
+                **about,
+                "unknown_projects": dict(done.unknown),
+                "problems": list(done.problems),
+                **sizes,
+                "gone": rows,
+                "protected": dict(done.protected_by_reason()),
+            }
+        )
         return 0
     _print(arguments, done)
     if arguments.if_due and (last := last_time(backend.store)):
@@ -79,8 +88,8 @@ def run_retention(arguments: argparse.Namespace) -> int:
 def _print(arguments: argparse.Namespace, done: "Outcome") -> None:
     console = console_of(arguments)
     console.print(f"by {done.policy.source}", style="dim", highlight=False)
-    for name in done.unknown:
-        console.print(f"note: the policy names the project {name!r}, and there is none of that name", style="yellow", highlight=False)
+    for line in done.notes():
+        console.print(f"note: {line}", style="yellow", highlight=False, markup=False, soft_wrap=True)
     if done.gone:
         rows = [[row.project or _NOBODY, row.kind, f"{row.count:,}", size(row.bytes)] for row in done.gone]
         print_table(console, ("project", "kind", "count", "size"), rows, right=("count", "size"), first=True)

@@ -154,7 +154,10 @@ def _until(backend: "Backend", project: str) -> str:
     from resources.catalog import utcnow
     from resources.retention.policy_file import load_policy
 
-    days = load_policy(backend.store).policy.of(project).trash.days
+    try:
+        days = load_policy(backend.store).policy.of(project).trash.days
+    except HalvingError as error:
+        return f"halving runs restore takes it back; until when is not known: {error}"
     if days is None:
         return "halving runs restore takes it back; no policy empties the trash"
     until = f"{utcnow() + timedelta(days=days):%Y-%m-%d}"

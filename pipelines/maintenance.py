@@ -80,8 +80,8 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
         done = carry_out(backend.store, backend.catalog, load_policy(backend.store), **how)
     done = replace(done, gone=[*done.gone, *forget_sweeps(context.instance, backend.catalog, done.policy.policy, **how)])
     went, deleted, moved = ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
-    for name in done.unknown:
-        context.log.warning(f"the policy names the project {name!r}, and there is none of that name")
+    for line in done.notes():
+        context.log.warning(line)
     for row in done.gone:
         context.log.info(f"what {went} of {row.project or 'no project'}: {row.count} {row.kind}, {row.bytes} bytes")
     for reason, runs in done.protected_by_reason().most_common():

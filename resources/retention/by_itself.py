@@ -43,8 +43,9 @@ def why_not_due(store: Store, policy: Policy, now: datetime | None = None) -> st
 
 def note(store: Store, done: Outcome, now: datetime | None = None) -> None:
     """Write down that it was done, and what went."""
+    about = {"policy": done.policy.source, "shipped": done.policy.shipped, "notes": done.notes()}
     content = {"time": (now or datetime.now(UTC)).timestamp(), "bytes": done.bytes, "gone": [row._asdict() for row in done.gone]}
-    store.replace(_LAST, to_json({**content, "policy": done.policy.source, "shipped": done.policy.shipped}))
+    store.replace(_LAST, to_json({**content, **about}))
 
 
 def last_time(store: Store) -> dict[str, Any] | None:
@@ -66,4 +67,5 @@ def line_of(last: dict[str, Any]) -> str:
     if moved:
         parts.append(f"{moved:,} {MOVED}")
     change = "; a file retention.yaml in the store changes what is kept" if last["shipped"] else ""
-    return f"old data: {', '.join(parts) or 'nothing had to go'}, by {last['policy']}{change}"
+    notes = "".join(f"; {note}" for note in last.get("notes", ()))
+    return f"old data: {', '.join(parts) or 'nothing had to go'}, by {last['policy']}{change}{notes}"

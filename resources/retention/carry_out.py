@@ -15,23 +15,24 @@ from typing import Any
 from sqlalchemy import select
 
 from halving import InvalidInput, NotFound, Store, StoreError
-from halving.maintenance.blob_collection import Marks, Owner, clock_of, delete_unmarked, find_unmarked
+from halving.errors import Damaged
+from halving.maintenance.blob_collection import NOBODY, Marks, Owner, clock_of, delete_unmarked, find_unmarked
 from halving.maintenance.named_blobs import Record, named_by_runs
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from halving.maintenance.retention import PointDays, drop_points
 from halving.metrics.manifest import projects_of
-from halving.query.runs import find_run, list_names
-from halving.store.cold import check_is_of
-from resources.catalog import Catalog, ProjectRow, SweepRow, TrialRow
+from halving.query.runs import find_run, projects
+from resources.catalog import Catalog, SweepRow, TrialRow
 from resources.catalog.trial_key import trial_key
 from resources.retention.cold import KIND as MOVED
-from resources.retention.cold import move_to_cold
+from resources.retention.cold import check_cold, move_to_cold
 from resources.retention.ended_trials import ALL, drop_checkpoints, why_it_stays
 from resources.retention.expired import Fate, expired
 from resources.retention.gone import Gone
 from resources.retention.journals import recover_old_journals
 from resources.retention.policy import Policy, ProjectPolicy
 from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
+from resources.retention.project_names import closest_project, is_known, known_names, names_of
 from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
 from resources.retention.trash import empty_trash
 from resources.tenancy.projects import renamed_projects
@@ -42,14 +43,16 @@ class Outcome:
     """What a retention did, or would do (``dry_run``), by which policy, and which runs are protected from it, and why.
 
     Attributes:
-        unknown: projects that the policy names and that neither the store nor the catalog has (yet): perhaps they are misspelt.
+        unknown: projects that the policy names and that neither the store nor the catalog has (yet), each with what was perhaps meant.
+        problems: what was left as it is, because a file of the store is damaged.
     """
 
     gone: list[Gone]
     policy: PolicyFile
     protected: Mapping[Run, Reason]
     dry_run: bool
-    unknown: Sequence[str] = ()
+    unknown: Mapping[str, str | None] = field(default_factory=dict)
+    problems: Sequence[str] = ()
 
     @property
     def bytes(self) -> int:
@@ -61,12 +64,19 @@ class Outcome:
         """Those that have moved to the cold tier, or would."""
         return sum(gone.bytes for gone in self.gone if gone.kind == MOVED)
 
+    def notes(self) -> list[str]:
+        """What people are to be told: names in the policy that mean nothing, and what is damaged."""
+        unknown = [f"{name}; did you mean {meant}?" if meant else name for name, meant in sorted(self.unknown.items())]
+        return [*(f"the policy names a project that there is not: {said}" for said in unknown), *self.problems]
+
     def protected_by_reason(self) -> Counter[str]:
         """How many runs are protected for each kind of reason."""
         return Counter(reason.kind for reason in self.protected.values())
 
 
 _PROBE = "retention/clock"
+_ALL_BLOBS = "no checkpoint, artifact, media or other blob is deleted until these files are mended or deleted: they may have named any"
+_UNNAMED_BLOBS = "blobs that nothing names stay until these files are mended or deleted, which may have named some"
 _POINTS = {"full": "points", "system": "system points", "rollup": "rollups"}
 
 
@@ -99,32 +109,52 @@ def carry_out(
             f"one into the store's root, name one by {VARIABLE}, or only look at what would go (--dry-run; dry_run: true of the job)"
         )
     policy = file.policy.with_names(renamed_projects(catalog))
-    unknown = [name for name in file.policy.projects if not _is_known(store, catalog, _names_of(catalog, name))]
+    check_cold(store, policy.cold)
+    unknown = {
+        name: closest_project(store, catalog, name)
+        for name in file.policy.projects
+        if not is_known(store, catalog, names_of(catalog, name))
+    }
     moment, kept = now or _moment(store, catalog, dry_run=dry_run), protected(store, catalog)
     gone: list[Gone] = []
-    for name in _known_names(store, catalog, project) if project else [None]:
-        gone += _carry_out(store, catalog, policy, kept, name, moment, dry_run=dry_run)
-    return Outcome(sorted(gone), file, kept.runs, dry_run, unknown)
+    problems: list[str] = []
+    for name in known_names(store, catalog, project) if project else [None]:
+        gone += _carry_out(store, catalog, policy, kept, name, moment, problems, dry_run=dry_run)
+    return Outcome(sorted(gone), file, kept.runs, dry_run, unknown, [*dict.fromkeys(problems)])
 
 
 def _carry_out(
-    store: Store, catalog: Catalog, policy: Policy, kept: Protected, project: str | None, moment: datetime, *, dry_run: bool
+    store: Store,
+    catalog: Catalog,
+    policy: Policy,
+    kept: Protected,
+    project: str | None,
+    moment: datetime,
+    problems: list[str],
+    *,
+    dry_run: bool,
 ) -> list[Gone]:
-    """What goes of the runs with one name of a project, or with any."""
+    """What goes of the runs with one name of a project, or with any; what is damaged is added to the problems."""
     totals = _Totals()
+    removed: list[Gone] = []
     retention = _Retention(store, catalog, policy, kept, moment, dry_run)
     how: Any = {"project": project, "dry_run": dry_run, "now": moment}
-    removed = empty_trash(store, catalog, policy, **how)  # first: what these runs named goes with the rest
+    try:
+        removed = empty_trash(store, catalog, policy, **how)  # first: what these runs named goes with the rest
+    except Damaged as error:
+        problems.append(f"{error}; runs in the trash stay there until it is mended or deleted")
     for each in [project] if project else projects_of(store):
-        for drop in drop_points(store, each, _point_days(policy.of(each)), protected=kept.runs, now=moment, dry_run=dry_run):
+        given: Any = {"protected": kept.runs, "now": moment, "dry_run": dry_run, "problems": problems}
+        for drop in drop_points(store, each, _point_days(policy.of(each)), **given):
             totals.add(drop.project, _POINTS[drop.what], drop.bytes)
     for owner, size in retention.collect(project):
         totals.add(*owner, size)
+    problems += retention.problems
     for orphan in find_orphan_files(store, kept.runs.keys(), moment, project):
         totals.add(orphan.project, "leftover files", orphan.bytes)
         if not dry_run:
             delete_orphan_file(store, orphan, moment)
-    for name in [project] if project else _projects(store):
+    for name in [project] if project else projects(store):
         for size in recover_old_journals(store, name, policy.of(name).journals.days, moment, dry_run=dry_run):
             totals.add(name, "journals", size)
     moved = move_to_cold(store, catalog, policy, **how)  # at last: what has gone need not move
@@ -161,36 +191,10 @@ def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
         NotFound, InvalidInput: as of :func:`halving.query.runs.find_run`.
     """
     project, slash, run = name.rpartition("/")
-    for other in _names_of(catalog, project) if slash else []:
+    for other in names_of(catalog, project) if slash else []:
         with contextlib.suppress(NotFound):
             return find_run(store, f"{other}/{run}")
     return find_run(store, name)
-
-
-def _names_of(catalog: Catalog, project: str) -> list[str]:
-    """The names that a project has and had."""
-    return next((names for names in renamed_projects(catalog) if project in names), [project])
-
-
-def _known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
-    """The names that a project has and had.
-
-    Raises:
-        NotFound: neither the store nor the catalog has such a project.
-    """
-    names = _names_of(catalog, project)
-    if not _is_known(store, catalog, names):
-        list_names(store, project)  # raises, and says which there are
-    return names
-
-
-def _is_known(store: Store, catalog: Catalog, names: Collection[str]) -> bool:
-    """Whether the store has runs, or the catalog a sweep or settings, of a project with one of these names."""
-    if set(names) & set(_projects(store)):
-        return True
-    queries = select(SweepRow.id).where(SweepRow.project.in_(names)), select(ProjectRow.name).where(ProjectRow.name.in_(names))
-    with catalog.read() as session:
-        return any(session.scalar(query.limit(1)) is not None for query in queries)
 
 
 def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
@@ -203,11 +207,16 @@ def _moment(store: Store, catalog: Catalog, *, dry_run: bool) -> datetime:
 
 
 class _Retention:
-    """One collection of blobs."""
+    """One collection of blobs.
+
+    Attributes:
+        problems: which records are damaged, and what stays because of them.
+    """
 
     def __init__(self, store: Store, catalog: Catalog, policy: Policy, kept: Protected, now: datetime, dry_run: bool) -> None:
         self._store, self._catalog, self._policy, self._kept, self._now, self._dry_run = store, catalog, policy, kept, now, dry_run
         self._marks = Marks()
+        self.problems: list[str] = []
         self._manifests: set[bytes] = set()  # that expired records of sharded checkpoints name; the catalog may keep them
         self._dropped: dict[tuple[str, int], str] = {}
 
@@ -218,10 +227,10 @@ class _Retention:
             StoreError: a colder place is not there, or another store's.
         """
         colder = self._store.colder_places
-        for place in colder:
-            check_is_of(self._store, place)
-        for each in _projects(self._store):
+        damaged: list[Record] = []
+        for each in projects(self._store):
             runs = list(named_by_runs(self._store, each, remember=not self._dry_run))
+            damaged += [record for _, records in runs for record in records if record.problem]
             if project in (None, each):
                 self._mark_expired(each, runs)
             else:
@@ -230,8 +239,13 @@ class _Retention:
         self._keep_named_by_catalog()
         self._marks.keep_parts(self._store)
         before = (self._now - timedelta(days=self._policy.grace_days)).timestamp()
+        spared = _spared_for(damaged)
+        self.problems += [*(record.problem for record in damaged), *([spared] if spared else [])]
+        if spared == _ALL_BLOBS:
+            return
         for place in (self._store, *colder):
             blobs = [blob for blob in find_unmarked(place, self._marks, before) if project in (None, blob.owner.project)]
+            blobs = [blob for blob in blobs if not (spared and blob.owner == NOBODY)]
             for blob in blobs if self._dry_run else delete_unmarked(place, blobs, before):
                 yield (blob.owner.project, blob.owner.kind), blob.bytes
 
@@ -251,7 +265,9 @@ class _Retention:
         given: Any = {"rerun": rerun, "now": self._now, "dry_run": self._dry_run}
         self._dropped |= drop_checkpoints(self._store, self._catalog, project, policy.checkpoints, **given)
         fate = self._fates(project, rerun)
-        return {run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in runs}
+        sound = {run: records for run, records in runs if not any(record.problem for record in records)}
+        gone = {run: expired(records, fate(run), policy, self._now.timestamp()) for run, records in sound.items()}
+        return {run: gone.get(run, {}) for run, _ in runs}
 
     def _fates(self, project: str, rerun: Collection[str]) -> Callable[[str], Fate]:
         """What is known of a project's runs, by their ids; ``rerun`` are those that are being trained again."""
@@ -298,12 +314,16 @@ class _Totals:
         return [Gone(*key, *found) for key, found in sorted(self._counts.items())]
 
 
+def _spared_for(damaged: Collection[Record]) -> str | None:
+    """Which blobs stay beside those that damaged records name, as a sentence; None: no others. Of a run with one nothing expires."""
+    lossy = [record for record in damaged if record.may_name_more]
+    if any(not record.digests for record in lossy):
+        return _ALL_BLOBS
+    return _UNNAMED_BLOBS if lossy else None
+
+
 def _bytes_of(digest: str) -> bytes:
     return bytes.fromhex(digest.removeprefix("sha256:"))
-
-
-def _projects(store: Store) -> list[str]:
-    return [name.removeprefix("project=") for name in store.names("runs") if name.startswith("project=")]
 
 
 def _trained_again(project: str, runs: list[tuple[str, list[Record]]]) -> set[str]:

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 from halving.maintenance.cold_tier import Movable, find_movable, move_blobs
 from halving.maintenance.named_blobs import Record, digests_in, named_by_runs
 from halving.query.runs import projects
-from halving.store.cold import add_cold_root
+from halving.store.cold import add_cold_root, check_cold_root, check_is_of
 from halving.store.store import Store, blob_name
 from resources.catalog import Catalog
 from resources.retention.gone import Gone
-from resources.retention.policy import Policy
+from resources.retention.policy import Cold, Policy
 from resources.retention.protection import protected
 from resources.retention.storage_class import check_storage_class, tag_blobs
 
@@ -86,8 +86,7 @@ def move_to_cold(
     moment, given = now or datetime.now(UTC), policy.cold
     if given.root is None and given.storage_class is None:
         return []
-    if given.storage_class is not None:
-        check_storage_class(store)
+    check_cold(store, given)
     days = {name: policy.of(name).cold.days for name in projects(store)}
     if all(limit is None for limit in days.values()):
         return []
@@ -109,6 +108,21 @@ def move_to_cold(
     return gone
 
 
+def check_cold(store: Store, cold: Cold) -> None:
+    """Refuse a cold tier that nothing could be moved to, and colder places that are not there, before anything is deleted.
+
+    Raises:
+        InvalidInput: its root is not accepted, or the store has no storage classes.
+        StoreError: a place is not there, or another store's.
+    """
+    if cold.storage_class is not None:
+        check_storage_class(store)
+    if cold.root is not None:
+        check_cold_root(store, cold.root)
+    for place in store.colder_places:
+        check_is_of(store, place)
+
+
 def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: datetime) -> Chosen:
     """Which blobs may move: what the records of old runs name, and nothing else.
 
@@ -119,6 +133,7 @@ def choose(store: Store, catalog: Catalog, days: dict[str, float | None], now: d
     for project, limit in days.items():
         for run, records in named_by_runs(store, project, remember=False):
             is_cold = limit is not None and _is_old(records, now - timedelta(days=limit)) and (project, run) not in kept.runs
+            is_cold = is_cold and not any(record.problem for record in records)
             chosen.add(project, records, is_cold=is_cold)
     chosen.warm.update(bytes.fromhex(digest.removeprefix("sha256:")) for digest in kept.blobs)
     chosen.add_parts(store)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Field, ValidationError
 
 from halving.errors import InvalidInput
+from halving.store.cold import is_absolute
 from resources.sweep_spec.base import Name, Strict
 from resources.sweep_spec.parsing import problems_of_model
 
@@ -18,9 +19,13 @@ READ_AT_ONCE = ("STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"
 SHORTEST_GRACE = 2.0  # days; twice halving.store.store.REFRESH_SECONDS
 
 
+MOST_DAYS = 36_500
+"""A hundred years; what is to stay for longer stays for ever."""
+
+
 def _days(value: float | None) -> float | None:
-    if value is not None and value < 0:
-        raise ValueError("give a number of days from 0 on, or leave it out to keep it for ever")
+    if value is not None and not 0 <= value <= MOST_DAYS:
+        raise ValueError(f"give a number of days from 0 to {MOST_DAYS:,}, or leave it out to keep it for ever")
     return value
 
 
@@ -96,6 +101,7 @@ class Policy(ProjectPolicy):
     grace_days: float = Field(
         default=7.0,
         ge=SHORTEST_GRACE,
+        le=MOST_DAYS,
         description="Days after a blob was last put in which it stays, though nothing names it: a run may be about to record it.",
     )
     cold: Cold = Field(default=Cold(), description="The cold tier.")
@@ -149,6 +155,10 @@ def parse_policy(data: Any, source: str) -> Policy:
         problems.append(
             f"cold.storage_class = {policy.cold.storage_class!r} is not accepted: give one of {', '.join(READ_AT_ONCE)}, which are read at "
             "once; of others an object must be restored first, for hours"
+        )
+    if policy.cold.root is not None and not is_absolute(policy.cold.root):
+        problems.append(
+            f"cold.root = {policy.cold.root!r} is not accepted: give a folder's absolute path, or an address such as s3://bucket/prefix"
         )
     if policy.cold.root is not None and policy.cold.storage_class is not None:
         problems.append("cold.root is not accepted beside cold.storage_class: give one of them")

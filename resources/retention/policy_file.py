@@ -9,6 +9,7 @@ import yaml
 from halving import Store
 from halving.errors import InvalidInput, NotFound
 from resources.retention.policy import Policy, parse_policy
+from resources.sweep_spec.parsing import read_yaml
 
 VARIABLE = "HALVING_RETENTION"
 NAME = "retention.yaml"
@@ -49,7 +50,7 @@ def load_policy(store: Store) -> PolicyFile:
 
 def _read(content: bytes, source: str, *, shipped: bool = False) -> PolicyFile:
     try:
-        data = yaml.safe_load(content)
+        data = read_yaml(content)
     except yaml.YAMLError as error:
         raise InvalidInput(f"the retention policy {source} is not YAML: {error}") from None
     return PolicyFile(parse_policy(data, source), source, shipped)

@@ -6,6 +6,8 @@ time: the next look reads all records again.
 
 Records are searched for anything that looks like a digest, whatever it is called: a blob stays when in doubt. Mail is none of them: what it
 names is named by records as well, or is younger than the grace time.
+
+A record that is damaged names what looks like a digest in it, and what it named when it was read before, if it was.
 """
 
 import contextlib
@@ -16,13 +18,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from halving.errors import NotFound, StoreError
+from halving.errors import NotFound, StoreError, StoreUnavailable
 from halving.store.store import Store
 
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
 _SHARDED = re.compile(rb'"sharded":\s*true')  # in a checkpoint's record: its blob is a manifest
+_RERUN_OF = re.compile(rb'"rerun_of":\s*"([^"]+)"')
+_NAMES_NOTHING = ("end-", "amend-", "image-")  # how the records begin that name no blob
 _READERS = 16  # requests to an object store at the same time
 _AT_ONCE = 2_000  # records
 
@@ -36,6 +40,7 @@ class Record(NamedTuple):
         digests: of 32 bytes each.
         sharded: whether it is the record of a sharded checkpoint, whose blob names others.
         rerun_of: ``project/run`` of which the run is a rerun; empty otherwise, and in other files than the run's first.
+        problem: what is wrong with it; empty: it is sound.
     """
 
     run: str
@@ -45,6 +50,12 @@ class Record(NamedTuple):
     digests: tuple[bytes, ...]
     sharded: bool
     rerun_of: str
+    problem: str = ""
+
+    @property
+    def may_name_more(self) -> bool:
+        """Whether it is damaged and may have named blobs that nobody knows any more."""
+        return bool(self.problem) and not self.name.startswith(_NAMES_NOTHING)
 
 
 def named_by_runs(store: Store, project: str, *, remember: bool = True) -> Iterator[tuple[str, list[Record]]]:
@@ -72,9 +83,9 @@ def _records(store: Store, project: str, remember: bool) -> Iterator[Record]:
         for start in range(0, len(every), _AT_ONCE):
             chunk = every[start : start + _AT_ONCE]
             known = [memory.recall(*listed) for listed in chunk]
-            new = (listed for listed, record in zip(chunk, known, strict=True) if record is None)
-            read = pool.map(lambda listed: _read(store, project, *listed), new)
-            found = [record if record is not None else next(read) for record in known]
+            new = ((listed, before) for listed, (record, before) in zip(chunk, known, strict=True) if record is None)
+            read = pool.map(lambda item: _read(store, project, *item[0], before=item[1]), new)
+            found = [record if record is not None else next(read) for record, _ in known]
             records = [record for record in found if record is not None]
             memory.note(records)
             yield from records
@@ -91,14 +102,36 @@ def _listed(store: Store, project: str) -> Iterator[tuple[str, str, int, float]]
             yield run, name, size, written
 
 
-def _read(store: Store, project: str, run: str, name: str, size: int, written: float) -> Record | None:
-    """None: the run was deleted since it was listed."""
+def _read(store: Store, project: str, run: str, name: str, size: int, written: float, *, before: tuple[bytes, ...] = ()) -> Record | None:
+    """A record, or None: the run was deleted since it was listed.
+
+    Args:
+        before: what it named when it was read the last time.
+    """
+    file = f"runs/project={project}/{run}/{name}"
+    content, problem = b"", ""
     try:
-        content = store.read(f"runs/project={project}/{run}/{name}")
+        content = store.read(file)
     except NotFound:
         return None
-    rerun_of = (json.loads(content).get("parent") or {}).get("rerun_of") or "" if name == "record.json" else ""
-    return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
+    except StoreUnavailable:
+        raise
+    except StoreError as error:
+        if store.folder is None:
+            raise
+        problem = str(error)
+    parent: Any = None
+    try:
+        parent = json.loads(content).get("parent")
+    except (AttributeError, ValueError) as error:
+        problem = problem or f"{store.address(file)} is damaged: {error}"
+    if not problem:
+        rerun_of = str((parent or {}).get("rerun_of") or "") if name == "record.json" else ""
+        return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
+    source = _RERUN_OF.search(content) if name == "record.json" else None
+    digests = tuple(dict.fromkeys([*digests_in(content), *before]))
+    # Whether it is a sharded checkpoint's may be what is lost: what its blobs name then stays, if they are manifests.
+    return Record(run, name, size, written, digests, True, source[1].decode(errors="replace") if source else "", problem)
 
 
 class _Memory:
@@ -111,16 +144,16 @@ class _Memory:
         self._changed = False
         self._notes: list[list[Record]] = []
 
-    def recall(self, run: str, name: str, size: int, written: float) -> Record | None:
-        """What a record names, if it was read before. To be called in the order of run and name."""
+    def recall(self, run: str, name: str, size: int, written: float) -> tuple[Record | None, tuple[bytes, ...]]:
+        """A record, if it was read before and is sound; and what a file of its name named. To be called in the order of run and name."""
         while self._next is not None and self._next[:2] < (run, name):
             self._next, self._changed = next(self._before, None), True
         found = self._next
-        if found is not None and found[:4] == (run, name, size, written):
+        if found is not None and found[:4] == (run, name, size, written) and not found.problem:
             self._next = next(self._before, None)
-            return found
+            return found, found.digests
         self._changed = True
-        return None
+        return None, found.digests if found is not None and found[:2] == (run, name) else ()
 
     def note(self, records: list[Record]) -> None:
         self._notes.append(records)
@@ -138,8 +171,8 @@ class _Memory:
             file = pq.ParquetFile(io.BytesIO(self._store.read(self._name)))
             for batch in file.iter_batches(_AT_ONCE):
                 columns = [batch.column(field).to_pylist() for field in Record._fields]
-                for run, name, size, written, digests, sharded, rerun_of in zip(*columns, strict=True):
-                    yield Record(run, name, size, written, tuple(digests), sharded, rerun_of)
+                for run, name, size, written, digests, *rest in zip(*columns, strict=True):
+                    yield Record(run, name, size, written, tuple(digests), *rest)
         except (NotFound, pa.ArrowException, KeyError, OSError):  # not yet, or damaged, or of another version: all is read again
             return
 
@@ -157,6 +190,7 @@ def _encoded(chunks: list[list[Record]]) -> bytes:
             "digests": pa.list_(pa.binary(32)),
             "sharded": pa.bool_(),
             "rerun_of": pa.string(),
+            "problem": pa.string(),
         }
     )
     target = io.BytesIO()

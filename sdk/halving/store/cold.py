@@ -115,25 +115,44 @@ def _root_of(store: "Store") -> str:
     return store.root.partition("?")[0]
 
 
-def add_cold_root(store: "Store", root: str) -> "Store":
-    """Make a root a colder place of the store, once, and give it.
+def is_absolute(root: str) -> bool:
+    """Whether a root is found from everywhere: a folder's absolute path, or an address such as ``s3://bucket/prefix``."""
+    return "://" in root or root.startswith(("/", "~"))
+
+
+def check_cold_root(store: "Store", root: str) -> "Store":
+    """The place at a root that is, or may become, a colder one of the store. Nothing is written.
 
     Args:
         root: a folder's absolute path, or an address such as ``s3://bucket/prefix``.
 
     Raises:
         InvalidInput: it is the store's own root or lies in it, has it in itself, or is a relative path, which others would not find.
-        AlreadyExists: it is the colder place of another store.
-        StoreError: one of both cannot be written, or the place was added before and is not there now, or is another store's.
+        StoreError: it is the colder place of another store, or cannot be read.
     """
-    if "://" not in root and not root.startswith(("/", "~")):
+    if not is_absolute(root):
         raise InvalidInput(f"cold.root = {root!r} is not accepted: give a folder's absolute path, or an address such as s3://bucket/prefix")
     from halving.store.store import Store
 
     cold = Store(root)
-    own, other = (f"{_root_of(one)}/" for one in (store, cold))
+    # A link, or another spelling, must not hide that a folder lies in the other.
+    own, other = (f"{_root_of(one) if one.folder is None else one.folder.resolve()}/" for one in (store, cold))
     if own.startswith(other) or other.startswith(own):
         raise InvalidInput(f"cold.root = {root!r} is not accepted: it and the store {store.root} lie in one another; give another place")
+    if cold.exists(MARK):
+        check_is_of(store, cold)
+    return cold
+
+
+def add_cold_root(store: "Store", root: str) -> "Store":
+    """Make a root a colder place of the store, once, and give it.
+
+    Raises:
+        InvalidInput: as :func:`check_cold_root`.
+        AlreadyExists: it has just become the colder place of another store.
+        StoreError: one of both cannot be written, or the place was added before and is not there now, or is another store's.
+    """
+    cold = check_cold_root(store, root)
     while True:
         places = named_places(store)
         if cold.root in [place.root for place in places]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from halving import InvalidInput, NotFound, Store
+from halving import InvalidInput, NotFound, Store, StoreError
 from halving.records.run_record import RunRecords, SavedCheckpoint
+from halving.store.cold import add_cold_root
 from halving.store.store import digest_of
 from resources.backend import Backend
 from resources.catalog import ReportRow, RungResultRow, TrialRow, utcnow
@@ -29,6 +30,7 @@ from resources.scheduling.sweeps import open_sweep
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import rename_project, set_project
 from tests.backends import add_version, snapshot_row
+from tests.sdk.metric_files import write_segment
 
 VALUES = (0.5, 0.9, 0.7, 0.8, 0.6)  # of trials 0 to 4: the best are 1, 3, 2
 POLICY = {"checkpoints": {"top_k": 1, "days": 14}}
@@ -182,9 +184,9 @@ def test_a_name_that_is_unknown_or_given_twice_is_said(backend: Backend, spec: S
     with pytest.raises(NotFound, match=r"no project 'smal' in "):
         carried_out(backend, 15, project="smal")
     own = {"checkpoints": {"days": 3}}
-    assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == ["smal"]
+    assert carried_out(backend, 1, {"projects": {"small": own, "smal": own, "set": own}}).unknown == {"smal": "small"}
     rename_project(backend.catalog, "small", "new")
-    assert carried_out(backend, 1, {"projects": {"small": own}}).unknown == []
+    assert carried_out(backend, 1, {"projects": {"small": own}}).unknown == {}
     with pytest.raises(InvalidInput, match=r"projects.small of the retention policy is not accepted beside projects.new: both are the"):
         carried_out(backend, 1, {"projects": {"small": own, "new": own}})
 
@@ -407,3 +409,63 @@ def test_a_dataset_is_never_deleted(backend: Backend) -> None:
     carried_out(backend, 9999, {**everything, "points": {"full": {"days": 0}, "rollup": {"days": 0}}})
     assert backend.store.exists(name)
     assert backend.store.exists("datasets/points/0123/manifest.json")
+
+
+def test_a_damaged_record_is_named_its_run_keeps_its_blobs_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
+    store, sweep = backend.store, add_sweep(backend, spec)
+    name = f"runs/project=small/{trial_key(sweep, 4)}/checkpoints/00000001-0001-000000.json"
+    assert store.exists(name)
+    store.replace(name, store.read(name)[:-3])
+    unnamed = store.put_blob(b"of a run that was removed")
+    would = carried_out(backend, 15, dry_run=True)
+    done = carried_out(backend, 15)
+    assert left(store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: [1, 2, 3]}
+    assert store.has_blob(unnamed)  # which the damaged one may have named
+    assert done.gone == would.gone
+    first, second = done.problems
+    assert first.startswith(f"{store.address(name)} is damaged: ")
+    assert second.startswith("blobs that nothing names stay until these files are mended or deleted")
+    store.delete(name)
+    assert carried_out(backend, 15).problems == []
+    assert left(store, sweep, range(4, 5)) == {4: []}
+    assert not store.has_blob(unnamed)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 200])
+def test_where_nothing_says_what_a_damaged_record_named_no_blob_goes_and_all_else_does(
+    backend: Backend, spec: SweepSpec, damage: bytes
+) -> None:
+    store, sweep = backend.store, add_sweep(backend, spec)
+    name = f"runs/project=small/{trial_key(sweep, 4)}/record.json"
+    store.replace(name, damage)
+    write_segment(store, trial_key(sweep, 0), 1, 0, [("loss", step, step, 0.5) for step in range(10)], "small")
+    done = carried_out(backend, 15, {**POLICY, "points": {"full": {"days": 10}}})
+    assert [gone.kind for gone in done.gone] == ["points"]
+    assert left(store, sweep) == {number: [1, 2, 3] for number in range(5)}
+    assert done.problems[0].startswith(f"{store.address(name)} is damaged: ")
+    assert done.problems[1].startswith("no checkpoint, artifact, media or other blob is deleted until these files are mended")
+
+
+def test_a_damaged_amendment_keeps_the_trash_as_it_is_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
+    store, sweep = backend.store, add_sweep(backend, spec)
+    name = f"runs/project=small/{trial_key(sweep, 4)}/amend-000000.json"
+    store.create(name, b'{"lifecycle": "del')
+    done = carried_out(backend, 15, {**POLICY, "trash": {"days": 30}})
+    assert left(store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: [1, 2, 3]}
+    assert any("runs in the trash stay there until it is mended" in problem for problem in done.problems)
+    assert any(problem.startswith(f"{store.address(name)} is damaged") for problem in done.problems)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_cold_tier_that_cannot_be_is_refused_before_anything_is_deleted(
+    backend: Backend, spec: SweepSpec, dry_run: bool, tmp_path: Path
+) -> None:
+    sweep, root = add_sweep(backend, spec), Path(backend.store.root)
+    (tmp_path / "link").symlink_to(root)
+    taken = tmp_path / "of-another"
+    add_cold_root(Store(tmp_path / "another"), str(taken))
+    colds = ({"root": str(root / "cold")}, {"root": f"{tmp_path}/link/cold"}, {"root": str(taken)}, {"storage_class": "GLACIER_IR"})
+    for cold in colds:
+        with pytest.raises((InvalidInput, StoreError), match=r"cold\.root = .* lie in one another|of the store|is not on S3"):
+            carried_out(backend, 15, {**POLICY, "cold": {"days": 3, **cold}}, dry_run=dry_run)
+    assert left(backend.store, sweep) == {number: [1, 2, 3] for number in range(5)}

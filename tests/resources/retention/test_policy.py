@@ -49,7 +49,14 @@ def test_a_project_has_its_own_fields_and_the_common_ones_otherwise() -> None:
             {"projects": {"digits": {"cold": {"root": "/cold"}}}},
             "cold.root = '/cold' is not accepted: there is no such field; accepted are days",
         ),
-        ({"media": {"days": -1}}, "media.days = -1 is not accepted: give a number of days from 0 on, or leave it out to keep it for ever"),
+        (
+            {"media": {"days": -1}},
+            "media.days = -1 is not accepted: give a number of days from 0 to 36,500, or leave it out to keep it for",
+        ),
+        ({"trash": {"days": 1e7}}, "trash.days = 10000000.0 is not accepted: give a number of days from 0 to 36,500, or leave it out"),
+        ({"checkpoints": {"days": 36_501}}, "checkpoints.days = 36501 is not accepted"),
+        ({"grace_days": 1e9}, "grace_days = 1000000000.0 is not accepted"),
+        ({"cold": {"days": 3, "root": "our/archive"}}, "cold.root = 'our/archive' is not accepted: give a folder's absolute path, or an"),
         ({"media": {"days": "x"}}, "media.days = 'x' is not accepted"),
         ({"media": 3}, "media = 3 is not accepted: give fields and values; the fields are days"),
         (
@@ -93,6 +100,9 @@ def test_the_policy_is_the_named_file_else_the_stores_else_the_shipped_one(
         load_policy(any_store)
     (tmp_path / "mine.yaml").write_text("media: {days: 4")
     with pytest.raises(InvalidInput, match=r"mine.yaml is not YAML"):
+        load_policy(any_store)
+    (tmp_path / "mine.yaml").write_text("media: {days: 3}\ntrash: {days: 30}\nmedia: {days: 5}\n")
+    with pytest.raises(InvalidInput, match=r"(?s)mine.yaml is not YAML: media is given twice; give it once.*line 3"):
         load_policy(any_store)
     (tmp_path / "mine.yaml").write_text("media: {days: 4}")
     assert load_policy(any_store).policy.media.days == 4

@@ -153,6 +153,33 @@ def test_a_full_disk_stops_nobody_from_finding_what_is_named(store: Store, monke
     assert [run for run, _ in named_by_runs(store, "p")] == ["r"]
 
 
+@pytest.mark.parametrize("damage", [b"", b"\0" * 300, b"[]", b'{"digest": "sha256:'])
+def test_a_damaged_record_says_so_and_names_what_it_named_before_until_it_is_mended(any_store: Store, damage: bytes) -> None:
+    record_one_of_each(any_store)
+    name = "runs/project=p/r/artifacts/weights.json"
+    content = any_store.read(name)
+
+    def record() -> Record:
+        return next(record for _, records in named_by_runs(any_store, "p") for record in records if record.name == "artifacts/weights.json")
+
+    sound = record()
+    any_store.replace(name, damage)
+    for _ in range(2):
+        assert record().problem.startswith(f"{any_store.address(name)} is damaged: ")
+        assert (record().digests, record().may_name_more) == (sound.digests, True)
+    any_store.replace(name, content)
+    assert record()._replace(written=0.0) == sound._replace(written=0.0)
+
+
+def test_a_damaged_record_names_what_looks_like_a_digest_in_it_and_whose_rerun_it_is(store: Store) -> None:
+    RunRecords(store, "p", "again").start({}, {"rerun_of": "p/r"}, None, {"code": "sha256:" + "ab" * 32})
+    name = "runs/project=p/again/record.json"
+    store.replace(name, store.read(name)[:-5])
+    ((_, (record,)),) = named_by_runs(store, "p")
+    assert record.problem
+    assert (record.digests, record.rerun_of) == ((bytes.fromhex("ab" * 32),), "p/r")
+
+
 def test_a_rerun_is_known_by_its_record(store: Store) -> None:
     RunRecords(store, "p", "again").start({}, {"rerun_of": "p/r"}, None, {})
     ((_, (record,)),) = named_by_runs(store, "p")
