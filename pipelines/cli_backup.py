@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import moment, print_table, size
 from halving.cli.parser import add_command
-from pipelines.cli_views import answer, backend_of, console_of
+from pipelines.cli_views import answer, backend_of, console_of, existing_backend
 
 if TYPE_CHECKING:
     from halving import Store
@@ -42,7 +42,7 @@ def run_backup(arguments: argparse.Namespace) -> int:
     place = Store(arguments.place)
     if arguments.list:
         return _list_backups(arguments, place)
-    backend = backend_of(arguments)
+    backend = existing_backend(arguments)
     with _progress(arguments, "copied") as shown:
         made = back_up(backend.store, backend.catalog, place, shown)
     kept = made.manifest

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from halving.errors import InvalidInput
-from pipelines.cli_views import backend_of, console_of
+from pipelines.cli_views import console_of, existing_backend
 
 _MOST = 64  # processes
 
@@ -36,7 +36,7 @@ def run_compact_waiting(arguments: argparse.Namespace) -> int:
         raise InvalidInput("--workers is not accepted with single runs: give --project NAME or --all")
     from resources.analysis.run_index import Refresher
 
-    backend = backend_of(arguments)
+    backend = existing_backend(arguments)
     list_names(backend.store, arguments.project)  # raises when there is no such project
     Refresher(backend.store, backend.catalog).refresh()
     work = partial(_work, backend.store.root, backend.catalog.url, arguments.project)

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pipelines.cli_views import answer, backend_of, console_of
+from pipelines.cli_views import answer, console_of, existing_backend
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ def run_index(arguments: argparse.Namespace) -> int:
     from resources.analysis.run_index import Refresher
     from resources.analysis.run_index.rebuild import rebuild
 
-    backend, console, processes = backend_of(arguments), console_of(arguments), min(os.cpu_count() or 1, _MOST_PROCESSES)
+    backend, console, processes = existing_backend(arguments), console_of(arguments), min(os.cpu_count() or 1, _MOST_PROCESSES)
     live = Live(Text("listing runs"), console=console, refresh_per_second=4, transient=True) if console.is_terminal else nullcontext()
     with live as shown:
 

@@ -3,19 +3,22 @@
 import argparse
 import subprocess
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from halving import HalvingError
 from halving.cli.output import NONE, print_json, print_table, size
 from halving.cli.parser import add_command
-from pipelines.cli_views import backend_of, console_of, dagster_home
+from pipelines.cli_views import console_of, dagster_home, existing_backend
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from halving import Store
     from resources.backend import Backend
+    from resources.catalog import Catalog
     from resources.retention.carry_out import Outcome
 
 _NOBODY = "(none)"
@@ -37,52 +40,60 @@ def run_retention(arguments: argparse.Namespace) -> int:
     """Carry out the policy, or say what it would do.
 
     JSON: ``{"dry_run", "policy", "shipped", "catalog", "unknown_projects": {NAME: meant}, "problems", "bytes", "moved_bytes", "gone":
-    [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``, ``bytes`` being those that are deleted, ``problems`` what is
-    damaged and what was left because of it; with ``--explain`` ``{"run", "project", "reason",
+    [{"project", "kind", "count", "bytes"}], "protected": {REASON: runs}}``: ``bytes`` are those that are deleted, ``problems`` what is
+    damaged and what was left because of it, ``catalog`` is null where there is none; with ``--explain`` ``{"run", "project", "reason",
     "records": [{"name", "kind", "state"}]}``, ``state`` being ``stays`` or ``expired``, ``reason`` null where nothing speaks for it.
     """
     from resources.catalog import masked
+    from resources.catalog.opening import has_catalog
     from resources.retention.by_itself import last_time, line_of, note, why_not_due
     from resources.retention.carry_out import carry_out, explain, find_run_of
     from resources.retention.policy_file import load_policy
 
-    backend = backend_of(arguments)
+    backend = existing_backend(arguments)
     file = load_policy(backend.store)
-    if arguments.explain is not None:
-        run = find_run_of(backend.store, backend.catalog, arguments.explain)
-        return _print_explained(arguments, explain(backend.store, backend.catalog, file.policy, *run))
-    if arguments.if_due:
-        if (reason := why_not_due(backend.store, file.policy)) is not None:
-            console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
-            return 0
-        _compact_waiting(backend)
+    if arguments.if_due and (reason := why_not_due(backend.store, file.policy)) is not None:
+        console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
+        return 0
     how: Any = {"project": arguments.project, "dry_run": arguments.dry_run}
-    done = carry_out(backend.store, backend.catalog, file, **how)
-    if (home := dagster_home(backend.store)).is_dir():
-        from pipelines.dagster_records import forget_sweeps_of_home
+    with _catalog_of(backend, writes=not arguments.dry_run and arguments.explain is None) as catalog:
+        if arguments.explain is not None:
+            run = find_run_of(backend.store, catalog, arguments.explain)
+            return _print_explained(arguments, explain(backend.store, catalog, file.policy, *run))
+        if arguments.if_due and not arguments.dry_run:
+            _compact_waiting(backend)
+        done = carry_out(backend.store, catalog, file, **how)
+        if (home := dagster_home(backend.store)).is_dir():
+            from pipelines.dagster_records import forget_sweeps_of_home
 
-        done = replace(done, gone=[*done.gone, *forget_sweeps_of_home(home, backend.catalog, file.policy, **how)])
+            done = replace(done, gone=[*done.gone, *forget_sweeps_of_home(home, catalog, file.policy, **how)])
     if not done.dry_run and arguments.project is None:
         note(backend.store, done)
     if arguments.json:
-        catalog, rows = masked(backend.catalog.url), [row._asdict() for row in done.gone]
-        about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": catalog}
+        url, rows = masked(catalog.url) if has_catalog(backend.store) else None, [row._asdict() for row in done.gone]
+        about = {"dry_run": done.dry_run, "policy": file.source, "shipped": file.shipped, "catalog": url}
+        about |= {"unknown_projects": dict(done.unknown), "problems": list(done.problems)}
         sizes = {"bytes": done.bytes, "moved_bytes": done.moved_bytes}
-        print_json(
-            {
-                **about,
-                "unknown_projects": dict(done.unknown),
-                "problems": list(done.problems),
-                **sizes,
-                "gone": rows,
-                "protected": dict(done.protected_by_reason()),
-            }
-        )
+        print_json({**about, **sizes, "gone": rows, "protected": dict(done.protected_by_reason())})
         return 0
     _print(arguments, done)
     if arguments.if_due and (last := last_time(backend.store)):
         console_of(arguments).print(line_of(last), highlight=False, soft_wrap=True)
     return 0
+
+
+@contextmanager
+def _catalog_of(backend: "Backend", *, writes: bool) -> "Iterator[Catalog]":
+    """The store's catalog; where it has none and nothing is to be written, an empty one that goes again."""
+    from halving.machine.temporary_folders import scratch_folder
+    from resources.catalog import Catalog
+    from resources.catalog.opening import has_catalog
+
+    if writes or has_catalog(backend.store):
+        yield backend.catalog
+        return
+    with scratch_folder("retention") as folder, closing(Catalog(f"sqlite:///{folder}/catalog.db")) as catalog:
+        yield catalog
 
 
 def _print(arguments: argparse.Namespace, done: "Outcome") -> None:

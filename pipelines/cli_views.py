@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from halving import Store
+from halving import InvalidInput, Store
 from halving.cli.output import NONE, console, duration, print_json, print_table
 
 if TYPE_CHECKING:
@@ -205,6 +205,20 @@ def backend_of(arguments: argparse.Namespace) -> "Backend":
     from resources.backend import Backend
 
     return Backend(root=arguments.root)
+
+
+def existing_backend(arguments: argparse.Namespace) -> "Backend":
+    """The same for a command that only looks at what is there, or clears it away: it must not make a store where a root is misspelt.
+
+    Raises:
+        InvalidInput: there is no such folder.
+    """
+    backend = backend_of(arguments)
+    folder = backend.store.folder
+    if folder is not None and not folder.is_dir():
+        root = backend.store.root
+        raise InvalidInput(f"root = {root!r} is not accepted: there is no such folder; name a store by --root or HALVING_ROOT")
+    return backend
 
 
 def dagster_home(store: Store) -> Path:

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import json
 from contextlib import redirect_stdout
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from halving import Store
 from halving.cli.main import main
 from halving.maintenance import daily
 from halving.metrics.manifest import read_manifest
@@ -82,3 +84,35 @@ def test_what_moved_to_the_cold_tier_is_not_said_to_be_deleted(backend: Backend,
             cli_retention._print(argparse.Namespace(json=False), done)
         said.append(out.getvalue().splitlines()[-1])
     assert said == ["0 B would go, 7 B would move to the cold tier; without --dry-run it goes", "0 B deleted, 7 B moved to the cold tier"]
+
+
+@pytest.mark.parametrize(
+    "command", ["retention", "retention --dry-run", "retention --if-due", "backup place", "index", "compact --all --workers 2"]
+)
+def test_a_root_that_is_misspelt_is_refused_and_not_made(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "typo"
+    assert main([*command.split(), "--root", str(root)]) == 1
+    assert f"root = '{root}' is not accepted: there is no such folder; name a store by --root or HALVING_ROOT" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_makes_no_catalog_and_says_what_the_policy_and_the_store_have_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path)
+    RunRecords(store, "digits", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
+    store.create("runs/project=digits/b/record.json", b"{")
+    store.create("retention.yaml", b"projects: {digitz: {checkpoints: {days: 3}}}")
+    files = sorted(store.files(""))
+    assert main(["retention", "--dry-run", "--root", store.root]) == 0
+    said = capsys.readouterr().out
+    assert "note: the policy names a project that there is not: digitz; did you mean digits?" in said
+    assert f"note: {store.address('runs/project=digits/b/record.json')} is damaged: " in said
+    assert main(["retention", "--dry-run", "--json", "--root", store.root]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["unknown_projects"], data["catalog"], len(data["problems"])) == ({"digitz": "digits"}, None, 2)
+    assert main(["retention", "--explain", "digits/a", "--root", store.root]) == 0
+    assert sorted(store.files("")) == files
