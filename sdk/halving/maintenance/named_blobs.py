@@ -120,13 +120,14 @@ def _read(store: Store, project: str, run: str, name: str, size: int, written: f
         if store.folder is None:
             raise
         problem = str(error)
-    parent: Any = None
+    rerun_of = ""
     try:
-        parent = json.loads(content).get("parent")
+        said: Any = json.loads(content)
+        if name == "record.json":
+            rerun_of = str((said.get("parent") or {}).get("rerun_of") or "")
     except (AttributeError, ValueError) as error:
         problem = problem or f"{store.address(file)} is damaged: {error}"
     if not problem:
-        rerun_of = str((parent or {}).get("rerun_of") or "") if name == "record.json" else ""
         return Record(run, name, size, written, digests_in(content), bool(_SHARDED.search(content)), rerun_of)
     source = _RERUN_OF.search(content) if name == "record.json" else None
     digests = tuple(dict.fromkeys([*digests_in(content), *before]))

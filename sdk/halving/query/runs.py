@@ -176,7 +176,7 @@ def read_run(store: Store, project: str, run: str) -> RunInfo:
     try:
         return _read_run(store, project, run)
     except (AttributeError, KeyError, TypeError) as error:  # it is JSON, and lacks what a record has
-        raise Damaged(f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}") from None
+        raise Damaged(f"a record in {store.address(f'runs/project={project}/{run}')} is damaged: {error!r}") from error
 
 
 def _read_run(store: Store, project: str, run: str) -> RunInfo:

@@ -431,7 +431,7 @@ def test_a_damaged_record_is_named_its_run_keeps_its_blobs_and_the_rest_goes_on(
     assert not store.has_blob(unnamed)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\0" * 200])
+@pytest.mark.parametrize("damage", [b"", b"\0" * 200], ids=["empty", "zeros"])
 def test_where_nothing_says_what_a_damaged_record_named_no_blob_goes_and_all_else_does(
     backend: Backend, spec: SweepSpec, damage: bytes
 ) -> None:

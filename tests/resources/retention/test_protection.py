@@ -146,7 +146,7 @@ def test_runs_of_a_sweep_that_the_catalog_does_not_know_stop_retention_until_som
     assert protected(backend.store, backend.catalog).runs == {}
 
 
-@pytest.mark.parametrize("record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200])
+@pytest.mark.parametrize("record", [b'{\n "parent": {\n  "sweep": "theirs-1",\n  "tri', b"\0" * 200], ids=["cut", "zeros"])
 def test_a_damaged_record_of_a_sweeps_trial_says_whose_it_is_as_well_or_another_one_does(backend: Backend, record: bytes) -> None:
     backend.store.create("runs/project=digits/theirs-1.0000/record.json", record)
     begin_trial(backend, "theirs-1.0001", {"sweep": "theirs-1", "trial": 1})
