@@ -84,16 +84,19 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _catalog_of(backend: "Backend", *, writes: bool) -> "Iterator[Catalog]":
-    """The store's catalog; where it has none and nothing is to be written, an empty one that goes again."""
+    """The store's catalog. Where it has none, one is made only if something is to be written and no other one's sweeps are in the store."""
     from halving.machine.temporary_folders import scratch_folder
     from resources.catalog import Catalog
     from resources.catalog.opening import has_catalog
+    from resources.retention.ownership import check_is_own
 
-    if writes or has_catalog(backend.store):
-        yield backend.catalog
-        return
-    with scratch_folder("retention") as folder, closing(Catalog(f"sqlite:///{folder}/catalog.db")) as catalog:
-        yield catalog
+    if not has_catalog(backend.store):
+        with scratch_folder("retention") as folder, closing(Catalog(f"sqlite:///{folder}/catalog.db")) as empty:
+            check_is_own(backend.store, empty, f"a new catalog for the store {backend.store.root}")
+            if not writes:
+                yield empty
+                return
+    yield backend.catalog
 
 
 def _print(arguments: argparse.Namespace, done: "Outcome") -> None:

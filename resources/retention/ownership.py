@@ -25,10 +25,13 @@ _VERSION = re.compile(r"models/.+/\d+\.\d+\.\d+\.json")
 _SHOWN = 3
 
 
-def check_is_own(store: Store, catalog: Catalog) -> None:
+def check_is_own(store: Store, catalog: Catalog, called: str | None = None) -> None:
     """Refuse a catalog that lacks sweeps of which the store has runs or reports, or versions that the store says of its models.
 
     Of runs only those are opened that are named as trials of a sweep that the catalog lacks, one of each such sweep.
+
+    Args:
+        called: what the message calls it (default: its URL).
 
     Raises:
         InvalidInput: it lacks some.
@@ -52,9 +55,10 @@ def check_is_own(store: Store, catalog: Catalog) -> None:
         problems.append(f"no version of a model for {_some(unknown)} of the store {store.root}")
         mend += f"{'; i' if mend else 'I'}f such a version is gone for good, delete its file"
     if problems:
+        name = called or f"the catalog {masked(catalog.url)}"
         raise InvalidInput(
-            f"the catalog {masked(catalog.url)} is not accepted: it has {'; it has '.join(problems)}; what these need would be deleted. "
-            f"Set HALVING_CATALOG to the store's catalog. {mend}"
+            f"{name} is not accepted: it has {'; it has '.join(problems)}; what these need would be deleted. Set HALVING_CATALOG "
+            f"to the store's catalog. {mend}"
         )
 
 

@@ -116,3 +116,25 @@ def test_a_dry_run_makes_no_catalog_and_says_what_the_policy_and_the_store_have_
     assert (data["unknown_projects"], data["catalog"], len(data["problems"])) == ({"digitz": "digits"}, None, 2)
     assert main(["retention", "--explain", "digits/a", "--root", store.root]) == 0
     assert sorted(store.files("")) == files
+
+
+def test_no_catalog_is_made_where_another_one_has_the_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = Store(tmp_path)
+    RunRecords(store, "digits", "digits-1.0000").start({}, {"sweep": "digits-1"}, 1, {"started": now(), "provenance": {}})
+    files = sorted(store.files(""))
+    for options in ([], ["--dry-run"]):
+        assert main(["retention", *options, "--root", store.root]) == 1
+        said = capsys.readouterr().err
+        assert f"a new catalog for the store {store.root} is not accepted: it has no sweep digits-1, of which the store" in said
+        assert "Set HALVING_CATALOG to the store's catalog." in said
+    assert sorted(store.files("")) == files
+
+
+def test_a_run_that_is_deleted_under_a_wrong_policy_is_said_to_be(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+    records = RunRecords(backend.store, "p", "a")
+    records.start({}, {}, 1, {"started": now(), "provenance": {}})
+    records.end(1, {"status": "finished", "summary": {}})
+    backend.store.create("retention.yaml", b"trash: {days: 1e7}")
+    assert main(["runs", "delete", "p/a", "--root", backend.store.root]) == 0
+    said = capsys.readouterr().out
+    assert "p/a is deleted: halving runs restore takes it back; until when is not known: the retention policy " in said

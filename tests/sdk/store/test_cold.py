@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halving import AlreadyExists, InvalidInput, NotFound, Store, StoreError
+from halving import InvalidInput, NotFound, Store, StoreError
 from halving.maintenance.cold_tier import Movable, find_movable, move_blob, move_blobs
 from halving.store.cold import add_cold_root
 from halving.store.files import Files
@@ -127,7 +127,7 @@ def test_a_colder_place_is_named_once_and_never_lies_in_the_store(tmp_path: Path
     (tmp_path / "cold").rename(tmp_path / "not-mounted")
     with pytest.raises(StoreError, match=r"cold is not there: it has no cold-place\.json"):
         add_cold_root(store, str(tmp_path / "cold"))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(StoreError, match=r"colder is of the store .*store, and .*other is another one or a copy"):
         add_cold_root(Store(tmp_path / "other"), str(tmp_path / "colder"))
     for wrong in (str(tmp_path / "store" / "cold"), str(tmp_path), "cold", "s3:/bucket"):
         with pytest.raises(InvalidInput, match=r"is not accepted"):
