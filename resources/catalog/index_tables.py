@@ -79,12 +79,13 @@ class RunRow(Base):
 
 
 class RunAttemptRow(Base):
-    """What an attempt at a run held that is no trial's, as its record tells it: the ledger's attempts of trials are in ``attempts``.
+    """What an attempt at a run held in a month that is no trial's, as its record tells it: attempts of trials are in ``attempts``.
 
-    kind: script, rerun, or elsewhere: another tool trained it, or its record does not say on what. ``month`` is that of its end, or of its
-    last sign of life (2026-11, UTC). ``estimated``: it left no end, so ``seconds`` go to its last sign of life. It had ``nodes`` machines,
-    each with ``gpus`` that its processes could see (of ``gpu_type``, as the driver calls the first one) and ``cpus``. ``sweep`` and
-    ``trial`` are what its id says if it is a trial's key, as that of a run is that an external loop records.
+    kind: script, rerun, or elsewhere: another tool trained it, or its record does not say on what. ``month`` is by UTC, as 2026-11;
+    ``last`` says that it is the one in which the attempt ended, or gave its last sign of life. ``estimated``: it left no end, so its
+    ``seconds`` go to its last sign of life. It had ``nodes`` machines, each with ``gpus`` that its processes could see (of ``gpu_type``, as
+    the driver calls the first one) and ``cpus``. ``sweep`` and ``trial`` are what its id says if it is a trial's key, as that of a run is
+    that an external loop records.
     """
 
     __tablename__ = "run_attempts"
@@ -93,7 +94,8 @@ class RunAttemptRow(Base):
     attempt: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     kind: Mapped[str]
     status: Mapped[str]
-    month: Mapped[str]
+    month: Mapped[str] = mapped_column(primary_key=True)
+    last: Mapped[bool]
     seconds: Mapped[float]
     estimated: Mapped[bool]
     nodes: Mapped[int]

@@ -5,14 +5,14 @@ A month is a calendar month by UTC. An hour is one GPU for an hour, of whatever 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from resources.catalog import AttemptRow, SweepRow, TrialRow
-from resources.catalog.held import held_seconds
+from resources.catalog.held import held_between, held_seconds, month_of, seconds_within
 from resources.tenancy.projects import row_of
 
 
@@ -53,12 +53,6 @@ class GpuHours:
     def renewed_from(self) -> datetime:
         """When the month began."""
         return month_of(self.renewed.timestamp() - 1)[0]
-
-
-def month_of(now: float) -> tuple[datetime, datetime]:
-    """The calendar month by UTC of a moment in seconds since the epoch: when it begins, and when the next one does."""
-    begin = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return begin, begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
 
 
 def gpu_hours_of(session: Session, project: str, now: float) -> GpuHours | None:
@@ -115,6 +109,4 @@ def _seconds_held(row: Any, now: float) -> float:
 
 def _seconds_within(row: Any, begin: datetime, end: datetime, now: float) -> float:
     seconds = _seconds_held(row, now)
-    until = row.held_since.timestamp() + seconds if row.ended_at is None else row.ended_at.timestamp()
-    overlap = min(until, end.timestamp()) - max(row.held_since.timestamp(), begin.timestamp())
-    return max(0.0, min(seconds, overlap))
+    return seconds_within(seconds, *held_between(row.held_since, row.ended_at, seconds), begin.timestamp(), end.timestamp())

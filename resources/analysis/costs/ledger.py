@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, case, exists, func, select
 from sqlalchemy.orm import Session
 
 from halving.query.runs import RUNNING, UNFINISHED
@@ -13,7 +13,7 @@ from resources.analysis.attempts import is_audit
 from resources.analysis.costs.sums import AUDIT, FAILED, FINAL, OPEN, OTHERS, PRUNED, RERUNS, SCRIPTS, WINNER, Held
 from resources.analysis.run_index.held import ELSEWHERE, RERUN
 from resources.catalog import AttemptRow, ProjectRow, RunAttemptRow, RungResultRow, RunRow, SweepRow, TrialRow
-from resources.catalog.held import held_seconds
+from resources.catalog.held import held_between, held_seconds, seconds_by_month
 from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
 
@@ -81,7 +81,7 @@ def held_by_runs(session: Session, projects: Sequence[str] | None, run: str | No
     shown += [RunRow.run] if each else []
     is_trial = exists().where(TrialRow.sweep == attempt.sweep, TrialRow.number == attempt.trial)
     query = (
-        select(*shown, func.sum(attempt.seconds).label("seconds"), func.count().label("attempts"))
+        select(*shown, func.sum(attempt.seconds).label("seconds"), func.sum(case((attempt.last, 1), else_=0)).label("attempts"))
         .join(RunRow, RunRow.id == attempt.run_id)
         .where(~is_trial)
         .group_by(*shown)
@@ -109,7 +109,7 @@ def _held_by_run(row: Any, project: str, *, each: bool) -> Held:
         attempt=0,
         purpose=purpose,
         outcome=_OUTCOMES.get(row.status, f"ended as {row.status}"),
-        month=row.month,
+        months={row.month: row.seconds},
         seconds=row.seconds,
         with_result=0.0,
         nodes=row.nodes,
@@ -123,7 +123,8 @@ def _held_by_run(row: Any, project: str, *, each: bool) -> Held:
 
 
 def _held(row: Any, project: str, now: float, winners: dict[str, int]) -> Held:
-    ended: datetime | None = row.ended_at
+    seconds = row.seconds if row.ended_at else held_seconds(row.held_since, now, row.lease_until)
+    since = row.held_since or row.ended_at or datetime.fromtimestamp(now, UTC)
     return Held(
         sweep=row.sweep,
         project=project,
@@ -132,8 +133,8 @@ def _held(row: Any, project: str, now: float, winners: dict[str, int]) -> Held:
         attempt=row.attempt,
         purpose=_purpose(row, winners.get(row.sweep)),
         outcome=row.outcome,
-        month=f"{ended or datetime.fromtimestamp(now, UTC):%Y-%m}",
-        seconds=row.seconds if ended else held_seconds(row.held_since, now, row.lease_until),
+        months=seconds_by_month(seconds, *held_between(since, row.ended_at, seconds)),
+        seconds=seconds,
         with_result=row.with_result,
         nodes=row.nodes,
         gpus=row.gpus,

@@ -1,15 +1,17 @@
 """What storage costs: the bytes of a project's points, checkpoints and artifacts, from a sample of its runs.
 
 A store may have millions of blobs, so they are not walked through: of a project with more than :data:`SAMPLED` runs so many are looked at,
-spread evenly over their names, and the sums are multiplied. What runs share is counted once for each run of the sample that names it.
+spread evenly over their names, and the sums are multiplied. What a run names several times is counted once, and what retention has deleted
+is not; what runs share is counted once for each run of the sample that names it.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from halving import Store
-from halving.checkpoints.sharded.manifest import Manifest
+from halving.checkpoints.sharded.manifest import Manifest, Place
 from halving.errors import NotFound
 from halving.metrics.manifest import run_folder
 from halving.records.run_record import RunRecords
@@ -73,20 +75,25 @@ def _bytes_of(store: Store, project: str, run: str) -> tuple[int, int, int]:
     records = RunRecords(store, project, run)
     points = sum(size for _, size, _ in store.files(run_folder(project, run)))
     saved = {one.digest: one.sharded for one in records.checkpoints()}
-    checkpoints = sum(store.sizes([blob_name(digest) for digest in saved]).values())
-    checkpoints += sum(_parts(store, digest) for digest, sharded in saved.items() if sharded)
-    artifacts = 0
-    for kind in ("artifacts", "media"):
-        for name in store.names(f"{records.folder}/{kind}"):
-            artifacts += int(json.loads(store.read(f"{records.folder}/{kind}/{name}")).get("bytes") or 0)
-    return points, checkpoints, artifacts
+    parts = {place for digest, sharded in saved.items() if sharded for place in _parts(store, digest)}
+    logged = {digest for kind in ("artifacts", "media") for digest in _digests(store, f"{records.folder}/{kind}")} - saved.keys()
+    # A record stays when retention has deleted what it names, so it is the store that says what there is.
+    sizes = store.sizes([blob_name(digest) for digest in (*saved, *logged)])
+    checkpoints = sum(sizes.get(blob_name(digest), 0) for digest in saved) + sum(place.size for place in parts)
+    return points, checkpoints, sum(sizes.get(blob_name(digest), 0) for digest in logged)
 
 
-def _parts(store: Store, digest: str) -> int:
-    """Bytes of what the manifest of a sharded checkpoint names; 0 where that is gone."""
+def _digests(store: Store, folder: str) -> Iterator[str]:
+    """What the records in a folder name, which may be the same more than once."""
+    for name in store.names(folder):
+        yield json.loads(store.read(f"{folder}/{name}"))["digest"]
+
+
+def _parts(store: Store, digest: str) -> Iterator[Place]:
+    """What the manifest of a sharded checkpoint names; nothing where that is gone."""
     try:
         manifest = Manifest.parse(store.get_blob(digest))
     except NotFound:
-        return 0
-    places = [chunk.place for tensor in manifest.tensors.values() for chunk in tensor.chunks] + list(manifest.rng)
-    return sum(place.size for place in places)
+        return
+    yield from (chunk.place for tensor in manifest.tensors.values() for chunk in tensor.chunks)
+    yield from manifest.rng

@@ -1,7 +1,7 @@
 """Sums over attempts and a list of prices. Pure: rows in, figures out."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal, get_args
 
@@ -37,10 +37,10 @@ class Held:
         trial: its key, ``digits-7f3a.0007``; of what is no trial, ``project/run``.
         purpose: what its trial was for, in words.
         outcome: as in the catalog; None while it runs. Of what is no trial it may be any other words.
-        month: in which it ended, or now: ``2026-11``.
+        months: its seconds by the months in which it held that (``2026-11``), in their order.
         seconds: for which it held ``nodes`` nodes, each with ``gpus`` and ``cpus``.
         with_result: of these seconds those that led to a result at a rung.
-        attempts: how many they are.
+        attempts: how many they are; 0 of the months of one before its last.
         estimated: it left no end, and its seconds go to its last sign of life.
     """
 
@@ -51,7 +51,7 @@ class Held:
     attempt: int
     purpose: str
     outcome: str | None
-    month: str
+    months: Mapping[str, float]
     seconds: float
     with_result: float
     nodes: int
@@ -75,6 +75,15 @@ class Held:
     def lost_seconds(self) -> float:
         """The seconds after the last result of an attempt that crashed, failed or was preempted; a checkpoint may have saved some of it."""
         return max(0.0, self.seconds - self.with_result) if self.outcome in _LOST else 0.0
+
+    def by_month(self) -> Iterator["Held"]:
+        """What it held in each month. It counts as an attempt in the last one, and what led to results came before what was lost."""
+        *earlier, _ = self.months
+        told = self.with_result
+        for month, seconds in self.months.items():
+            attempts = 0 if month in earlier else self.attempts
+            yield replace(self, months={month: seconds}, seconds=seconds, with_result=min(told, seconds), attempts=attempts)
+            told = max(0.0, told - seconds)
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ _NAMES: dict[By, Callable[[Held], str]] = {
     "trial": lambda held: held.trial,
     "purpose": lambda held: held.purpose,
     "outcome": lambda held: _OUTCOMES.get(held.outcome, str(held.outcome)),
-    "month": lambda held: held.month,
+    "month": lambda held: next(iter(held.months)),
     "gpu_type": lambda held: (held.gpu_type or "GPUs of no type") if held.gpus else "no GPU",
 }
 
@@ -132,7 +141,8 @@ def total(attempts: Iterable[Held], prices: Prices) -> Line:
 def lines_by(by: By, attempts: Iterable[Held], prices: Prices) -> list[Line]:
     """A line for each sweep, project…: months in their order, all else the dearest first."""
     found: dict[str, Line] = {}
-    for held in attempts:
+    parts = (part for held in attempts for part in held.by_month()) if by == "month" else attempts
+    for held in parts:
         name = _NAMES[by](held)
         found[name] = found.get(name, Line(name)).plus(held, prices)
     if by == "month":

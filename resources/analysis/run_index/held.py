@@ -8,15 +8,17 @@ from typing import Any
 from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, RunAttempt, RunInfo, seconds_of
 from halving.records.gpus import seen_gpus
+from resources.catalog.held import seconds_by_month
 
 SCRIPT, RERUN, ELSEWHERE = "script", "rerun", "elsewhere"
 """Kinds of :class:`resources.catalog.RunAttemptRow`."""
 _CRASHED = "crashed"  # what recovery writes of a killed attempt: it ended at its last point
 _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
-_FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 12, 31)))  # what the calendar has
+_FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 11, 30)))  # what the calendar has
+_LONGEST = 10 * 366 * 86_400.0  # what is said to have taken longer has two clocks, and is of the month of its end
 
 Held = dict[str, Any]
-"""The columns of an attempt's row but for its run."""
+"""The columns of an attempt's row but for its run. It has one for each month."""
 
 
 def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Held]:
@@ -30,25 +32,25 @@ def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Hel
     of_trial = _TRIAL_KEY.fullmatch(info.run)
     trial = {"sweep": of_trial[1] if of_trial else None, "trial": int(of_trial[2]) if of_trial else None}
     begins = [seconds_of(attempt.started) for attempt in info.attempts]
-    rows = []
+    rows: list[Held] = []
     for attempt, began, next_began in zip(info.attempts, begins, [*begins[1:], None], strict=True):
         seconds = _seconds(attempt, began, next_began, last_sign)
-        rows.append(
-            {
-                "attempt": attempt.number,
-                "status": known_text(attempt.status),
-                "month": _month_of(began + seconds),
-                "seconds": seconds,
-                "estimated": attempt.ended is None or attempt.status == _CRASHED,
-                **_machines(info, info.starts.get(attempt.number, info.record)),
-                **trial,
-            }
-        )
+        of_attempt = {
+            "attempt": attempt.number,
+            "status": known_text(attempt.status),
+            "estimated": attempt.ended is None or attempt.status == _CRASHED,
+            **_machines(info, info.starts.get(attempt.number, info.record)),
+            **trial,
+        }
+        months = _by_month(seconds, began)
+        rows += [{**of_attempt, "month": month, "seconds": part, "last": month == max(months)} for month, part in months.items()]
     return rows
 
 
-def _month_of(moment: float) -> str:
-    return datetime.fromtimestamp(min(max(moment, _FIRST), _LAST), UTC).isoformat()[:7]
+def _by_month(seconds: float, began: float) -> dict[str, float]:
+    until = min(max(began + seconds, _FIRST), _LAST)
+    since = min(max(began, _FIRST), until)
+    return seconds_by_month(seconds, since if until - since < _LONGEST else until, until)
 
 
 def _seconds(attempt: RunAttempt, began: float, next_began: float | None, last_sign: Callable[[int], float | None]) -> float:

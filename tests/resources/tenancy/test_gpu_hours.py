@@ -3,10 +3,14 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from resources.catalog import AttemptRow, Catalog, ProjectRow, SweepRow, TrialRow, utcnow
-from resources.tenancy.gpu_hours import gpu_hours_of, gpu_hours_used, month_of
+from resources.catalog.held import month_of, seconds_by_month, seconds_within
+from resources.tenancy.gpu_hours import gpu_hours_of, gpu_hours_used
 from tests.backends import snapshot_row
+from tests.properties import examples
 
 BEGIN, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
@@ -18,8 +22,8 @@ def sweep_of(catalog: Catalog, project: str) -> str:
         if session.get(SweepRow, project) is None:
             session.merge(snapshot_row("sha256:s"))
             session.flush()
-            given = {"spec": {}, "spec_digest": project, "snapshot": "sha256:s", "driver": "job", "ordinal": 0, "status": "searching"}
-            session.add(SweepRow(id=project, name=project, project=project, created_at=BEGIN, **given))
+            columns = {"spec": {}, "spec_digest": project, "snapshot": "sha256:s", "driver": "job", "ordinal": 0, "status": "searching"}
+            session.add(SweepRow(id=project, name=project, project=project, created_at=BEGIN, **columns))
     return project
 
 
@@ -45,6 +49,17 @@ def test_a_month_ends_where_the_next_one_begins_also_at_the_end_of_a_year() -> N
     assert month_of(NOW) == (BEGIN, END)
     assert month_of(END.timestamp()) == (END, datetime(2027, 1, 1, tzinfo=UTC))
     assert month_of(END.timestamp() - 1e-3) == (BEGIN, END)
+
+
+@given(st.floats(0, 4e9), st.floats(-1e7, 1e8), st.floats(0, 1e8))
+@settings(max_examples=examples(300))
+def test_the_months_of_an_attempt_add_up_to_its_seconds_whatever_two_clocks_say(since: float, held: float, seconds: float) -> None:
+    months = seconds_by_month(seconds, since, since + held)
+    assert sum(months.values()) == pytest.approx(seconds)
+    assert min(months.values()) >= 0
+    for month, part in months.items():
+        begin, end = month_of(datetime.fromisoformat(f"{month}-01T00:00:00+00:00").timestamp())
+        assert part == seconds_within(seconds, since, since + held, begin.timestamp(), end.timestamp())
 
 
 def test_what_an_attempt_held_is_counted_in_each_month_for_its_part(catalog: Catalog) -> None:

@@ -1,6 +1,8 @@
 """What is asked of the ledger: costs add up whatever they are told apart by, and what was saved is what the leaderboard says."""
 
+import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from sqlalchemy import select
 
 import halving
 from halving.errors import NotFound
+from halving.store.store import blob_name
 from resources.analysis.costs.prices import load_prices
 from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
 from resources.analysis.costs.storage import SAMPLED, stored_of
@@ -16,6 +19,7 @@ from resources.analysis.summary import summarize
 from resources.backend import Backend
 from resources.catalog import AttemptRow, ReportRow, utcnow
 from resources.sweep_spec import SweepSpec
+from resources.tenancy.gpu_hours import gpu_hours_used
 from resources.tenancy.projects import rename_project, set_project
 from tests.backends import add_version
 from tests.searches import search
@@ -23,6 +27,7 @@ from tests.searches import search
 Spec = Callable[..., SweepSpec]
 PRICES = load_prices()
 HOUR = 3600.0
+GPU_HOUR = PRICES.gpu_hour["default"].price
 
 
 def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float] | None:
@@ -32,8 +37,9 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
 def held(**changes: Any) -> Held:
     given: dict[str, Any] = {"sweep": "a-1", "project": "p", "model": "m", "trial": "a-1.0000", "attempt": 1}
     given |= {"purpose": WINNER, "outcome": "complete"}
-    given |= {"month": "2026-11", "seconds": HOUR, "with_result": HOUR, "nodes": 1, "gpus": 0, "cpus": 2.0, "gpu_type": None, "spot": False}
-    return Held(**{**given, **changes})
+    given |= {"seconds": HOUR, "with_result": HOUR, "nodes": 1, "gpus": 0, "cpus": 2.0, "gpu_type": None, "spot": False}
+    given |= changes
+    return Held(**{"months": {"2026-11": given["seconds"]}, **given})
 
 
 def test_a_hundred_seconds_of_a_gang_cost_those_of_all_its_gpus() -> None:
@@ -55,10 +61,22 @@ def test_whatever_costs_are_told_apart_by_they_add_up() -> None:
         lines = lines_by(by, attempts, PRICES)
         assert sum(line.cost for line in lines) == pytest.approx(total(attempts, PRICES).cost)
         assert sum(line.attempts for line in largest(lines, 1)) == 12
-    assert [line.name for line in lines_by("month", [held(month="2026-11"), held(month="2025-12", gpus=8)], PRICES)] == [
+    assert [line.name for line in lines_by("month", [held(), held(months={"2025-12": HOUR}, gpus=8)], PRICES)] == [
         "2025-12",
         "2026-11",
     ]
+
+
+def test_what_was_held_in_several_months_is_in_the_line_of_each_and_adds_up() -> None:
+    attempts = [
+        held(months={"2026-10": 2 * HOUR, "2026-11": HOUR}, seconds=3 * HOUR, with_result=2.5 * HOUR, gpus=2),
+        held(months={"2026-10": 2 * HOUR, "2026-11": HOUR}, seconds=3 * HOUR, with_result=HOUR, gpus=2, outcome="retry"),
+    ]
+    whole, lines = total(attempts, PRICES), lines_by("month", attempts, PRICES)
+    assert [(line.name, line.gpu_hours, line.attempts) for line in lines] == [("2026-10", 8.0, 0), ("2026-11", 4.0, 2)]
+    assert [line.lost for line in lines] == [2 * GPU_HOUR, 2 * GPU_HOUR], "what came after the last result was lost"
+    for column in ("cost", "gpu_hours", "seconds", "attempts", "lost"):
+        assert sum(getattr(line, column) for line in lines) == pytest.approx(getattr(whole, column))
 
 
 def test_what_was_saved_counts_with_what_the_trial_held_at_its_last_result() -> None:
@@ -114,6 +132,29 @@ def test_a_running_attempt_costs_what_it_has_held_so_far(backend: Backend, small
     assert found.trained.seconds > 365 * 24 * HOUR
 
 
+def test_an_attempt_over_the_end_of_a_month_is_in_each_months_line_what_it_is_of_its_quota(backend: Backend, small_spec: Spec) -> None:
+    search(backend, small_spec(max_trials=2, resources={"gpus": 1}), score)
+    ended = datetime(2026, 11, 1, 6, tzinfo=UTC)
+    with backend.catalog.write() as session:
+        rows = session.scalars(select(AttemptRow).order_by(AttemptRow.trial, AttemptRow.attempt)).all()
+        for row in rows:
+            row.held_since = ended
+            row.ended_at = ended + timedelta(hours=1)
+            row.seconds = HOUR
+        rows[0].held_since = ended - timedelta(hours=30)
+        rows[0].ended_at = ended
+        rows[0].seconds = 24 * HOUR  # its worker told fewer than there are between the two moments
+    found = costs(backend.store, backend.catalog, "small", "month", PRICES)
+    hours = {line.name: line.gpu_hours for line in found.lines}
+    assert hours == {"2026-10": pytest.approx(24 * 24 / 30), "2026-11": pytest.approx(24 * 6 / 30 + len(rows) - 1)}
+    assert sum(hours.values()) == pytest.approx(found.trained.gpu_hours)
+    assert sum(line.attempts for line in found.lines) == found.trained.attempts
+    with backend.catalog.read() as session:
+        for month in hours:
+            within = datetime.fromisoformat(f"{month}-20T00:00:00+00:00").timestamp()
+            assert gpu_hours_used(session, ["small"], within) == pytest.approx(hours[month])
+
+
 def test_a_renamed_project_costs_what_it_did_under_either_name(backend: Backend, small_spec: Spec) -> None:
     search(backend, small_spec(max_trials=2, project="old", resources={"gpus": 1}), score, seconds=HOUR)
     before = costs(backend.store, backend.catalog, "old", "project", PRICES)
@@ -146,13 +187,31 @@ def test_storage_is_exact_for_few_runs_and_an_estimate_for_many(backend: Backend
         with halving.init(project="p", id=f"r{number}", root=backend.store.root, system_metrics=None) as run:
             run.log({"loss": 1.0}, step=1)
         run.records.add_artifact("model", blob, 1000)
+        run.records.add_artifact("the same model", blob, 1000)
+        backend.store.create(f"{run.records.folder}/media/0001-0000000000.json", json.dumps({"digest": blob, "bytes": 1000}).encode())
     few = stored_of(backend.store, "p", PRICES)
     assert (few.runs, few.sampled, few.artifacts, few.checkpoints, few.estimated) == (3, 3, 3000, 0, False)
     assert few.points == sum(size for _, size, _ in backend.store.files("metrics/project=p")) > 0
+    record = json.dumps({"digest": blob, "bytes": 1000}).encode()
     for number in range(3, 2 * SAMPLED):
         backend.store.create(f"runs/project=p/r{number}/record.json", b"{}")
-        backend.store.create(f"runs/project=p/r{number}/artifacts/model.json", b'{"bytes": 1000}')
+        backend.store.create(f"runs/project=p/r{number}/artifacts/model.json", record)
     many = stored_of(backend.store, "p", PRICES)
     assert (many.runs, many.sampled, many.artifacts, many.estimated) == (2 * SAMPLED, SAMPLED, 2 * SAMPLED * 1000, True)
     assert many.month == pytest.approx(many.bytes / 1e9 * PRICES.gb_month.price)
     assert stored_of(backend.store, "nothing", PRICES).bytes == 0
+
+
+def test_storage_is_what_the_store_has_and_not_what_retention_has_deleted(backend: Backend) -> None:
+    with halving.init(project="p", id="r", root=backend.store.root, system_metrics=None) as run:
+        run.save(weights=[0.5] * 1000)
+    saved = run.records.latest_checkpoint()
+    assert saved is not None
+    weights = backend.store.sizes([blob_name(saved.digest)])[blob_name(saved.digest)]
+    gone, stays = backend.store.put_blob(b"x" * 1000), backend.store.put_blob(b"y" * 10)
+    for name, digest in (("gone", gone), ("stays", stays), ("weights", saved.digest)):
+        run.records.add_artifact(name, digest, 0)
+    before = stored_of(backend.store, "p", PRICES)
+    assert (before.checkpoints, before.artifacts) == (weights, 1010), "a checkpoint that is logged as an artifact, too, is one blob"
+    backend.store.delete(blob_name(gone))
+    assert stored_of(backend.store, "p", PRICES).artifacts == 10

@@ -106,7 +106,7 @@ def test_a_run_of_several_ranks_costs_all_of_its_machines_and_what_each_rank_saw
     assert cost_of(either_backend).runs.gpu_hours == pytest.approx(16 + 4)
 
 
-def test_attempts_count_each_on_its_own_machine_in_the_month_of_its_end_and_not_the_time_between_them(either_backend: Backend) -> None:
+def test_attempts_count_each_on_its_own_machine_in_their_months_and_not_the_time_between_them(either_backend: Backend) -> None:
     store = either_backend.store
     ran(either_backend, "r", hardware(1), 1.0)
     assert begin(store, "r", hardware(2, kind=A100), after=24 * 30) == 2
@@ -116,6 +116,28 @@ def test_attempts_count_each_on_its_own_machine_in_the_month_of_its_end_and_not_
     found = cost_of(either_backend, by="outcome")
     assert {line.name: line.attempts for line in found.lines} == {"completed": 1, "failed": 1}
     assert found.runs.lost == pytest.approx(4 * GPU_HOUR)
+
+
+def test_a_run_over_the_ends_of_months_is_in_each_of_them_and_one_attempt(either_backend: Backend) -> None:
+    ran(either_backend, "long", hardware(2), 24 * 60)  # from the 10th of March at 10 o'clock to the 9th of May
+    ran(either_backend, "short", hardware(1), 1.0)
+    found = cost_of(either_backend, by="month")
+    march = 24 * 21 + 14
+    assert [(line.name, line.gpu_hours, line.attempts) for line in found.lines] == [
+        ("2026-03", pytest.approx(2 * march + 1), 1),
+        ("2026-04", pytest.approx(2 * 24 * 30), 0),
+        ("2026-05", pytest.approx(2 * (24 * 60 - march - 24 * 30)), 1),
+    ]
+    assert found.runs.attempts == 2
+    assert sum(line.cost for line in found.lines) == pytest.approx(found.runs.cost)
+    assert {line.name: line.attempts for line in cost_of(either_backend, by="trial").lines} == {"vision/long": 1, "vision/short": 1}
+
+
+def test_a_run_whose_clock_was_wrong_is_of_the_month_of_its_end(either_backend: Backend) -> None:
+    began = {"started": "0001-01-01T00:00:00+00:00", "provenance": {"hardware": hardware(1)}}
+    RunRecords(either_backend.store, "vision", "r").start({}, {}, None, began)
+    end(either_backend.store, "r", 1.0)
+    assert [line.name for line in cost_of(either_backend, by="month").lines] == ["2026-03"]
 
 
 def test_whatever_runs_are_told_apart_by_they_add_up_with_the_trials(either_backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
