@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from resources.analysis.costs.questions import Costs, SweepCost
+    from resources.analysis.costs.questions import Costs, Kind, SweepCost
     from resources.analysis.costs.sums import Line
 
 _ROWS = 20
@@ -25,9 +25,10 @@ _BY = ("sweep", "project", "model", "trial", "purpose", "outcome", "month", "gpu
 def add_cost_command(commands: Any) -> None:
     """Add ``halving cost``."""
     cost = add_command(commands, "cost", "show what a sweep, a model or a project cost, and what for", run_cost)
-    cost.add_argument(
-        "of", nargs="?", metavar="SWEEP|MODEL|PROJECT", help="a sweep's id, or the name of a model or a project (default: all)"
-    )
+    what = cost.add_mutually_exclusive_group()
+    what.add_argument("of", nargs="?", metavar="SWEEP|MODEL|PROJECT", help="a sweep's id, or a model's or a project's name (default: all)")
+    what.add_argument("--project", "-p", metavar="NAME", help="a project's name, which may be a model's, too")
+    what.add_argument("--model", metavar="NAME", help="a model's name, which may be a project's, too")
     cost.add_argument("--by", choices=_BY, help="what to tell apart (default: purpose of a sweep, sweep of a name, project of all)")
 
 
@@ -35,27 +36,38 @@ def run_cost(arguments: argparse.Namespace) -> int:
     """Show what a sweep, a model, a project or everything cost until now. But for a sweep, the index of runs is brought up to date first.
 
     JSON of a sweep: ``{"sweep", "cost", "currency", "prices_of", "gpu_hours", "purposes": [...], "evaluation", "saved", "lost", "text",
-    "by", "lines"}``; of all else ``{"of", "by", "cost", "currency", "prices_of", "gpu_hours", "seconds", "attempts", "lost", "evaluation",
-    "lines": [...], "runs": {…a line of runs of scripts and reruns, "estimated", "elsewhere"}, "champion": {"version", …as of a sweep} or
-    null, "champion_run": {"version", …a line} or null, "gpu_hours_this_month": {"quota", "used", "left", "renewed"} or null, "storage":
-    [{"project", "runs", "sampled", "points", "checkpoints", "artifacts", "bytes", "month", "estimated"}], "unread": runs that the index
-    does not have yet}``. A line has ``name``, ``cost``, ``gpu_hours``, ``seconds``, ``attempts``, ``lost``.
+    "by", "lines"}``; of all else ``{"of", "kind": "project", "model" or null, "by", "cost", "currency", "prices_of", "gpu_hours",
+    "seconds", "attempts", "lost", "evaluation", "lines": [...], "runs": {…a line of runs of scripts and reruns, "estimated", "elsewhere"},
+    "champion": {"version", …as of a sweep} or null, "champion_run": {"version", …a line} or null, "gpu_hours_this_month": {"quota", "used",
+    "left", "renewed"} or null, "storage": [{"project", "runs", "sampled", "points", "checkpoints", "artifacts", "bytes", "month",
+    "estimated"}], "unread": runs that the index does not have yet}``. A line has ``name``, ``cost``, ``gpu_hours``, ``seconds``,
+    ``attempts``, ``lost``; a month has no attempts of those that ended later.
     """
     from resources.analysis.costs.prices import load_prices
     from resources.analysis.costs.questions import costs, sweep_cost, sweep_lines
     from resources.analysis.run_index import Refresher
 
-    prices, backend, of = load_prices(), backend_of(arguments), arguments.of
-    if of is not None and _is_sweep(backend, of):
-        found = sweep_cost(backend.catalog, of, prices)
+    prices, backend = load_prices(), backend_of(arguments)
+    if arguments.of is not None and _is_sweep(backend, arguments.of):
+        found = sweep_cost(backend.catalog, arguments.of, prices)
         by: Any = arguments.by or "purpose"
-        lines = found.purposes if by == "purpose" else sweep_lines(backend.catalog, of, by, prices)
+        lines = found.purposes if by == "purpose" else sweep_lines(backend.catalog, arguments.of, by, prices)
         data = {**found.as_dict(), "by": by, "lines": [line.as_dict() for line in lines]}
         return answer(arguments, data, lambda console: _print_sweep(console, found, by, lines))
+    kind, name = _named(arguments)
     refreshed = Refresher(backend.store, backend.catalog).refresh(_REFRESH_SECONDS)
     unread = refreshed.left + len(refreshed.problems)
-    summed = costs(backend.store, backend.catalog, of, arguments.by or ("project" if of is None else "sweep"), prices)
+    summed = costs(backend.store, backend.catalog, name, arguments.by or ("project" if name is None else "sweep"), prices, kind)
     return answer(arguments, {**summed.as_dict(), "unread": unread}, lambda console: _print_costs(console, summed, unread))
+
+
+def _named(arguments: argparse.Namespace) -> "tuple[Kind | None, str | None]":
+    """What is asked about, if that is said, and its name; no name is everything."""
+    if arguments.project is not None:
+        return "project", arguments.project
+    if arguments.model is not None:
+        return "model", arguments.model
+    return None, arguments.of
 
 
 def _is_sweep(backend: Any, name: str) -> bool:
@@ -80,7 +92,8 @@ def _print_costs(console: "Console", found: "Costs", unread: int) -> None:
     from resources.analysis.costs.sums import money
 
     prices, whole = found.prices, found.trained.cost + found.evaluation
-    what = "all sweeps and runs" if found.of is None else f"the sweeps and runs of {found.of}"
+    counted = "sweeps" if found.kind == "model" else "sweeps and runs"
+    what = f"all {counted}" if found.of is None else f"the {counted} of {found.kind} {found.of}"
     hours = f", {found.trained.gpu_hours:,.2f} GPU-hours" if round(found.trained.gpu_hours, 2) else ""
     lost = f", of which at most {money(found.trained.lost, prices)} for work that crashed or was preempted" if found.trained.lost else ""
     console.print(f"[bold]{what}[/]: {money(whole, prices)}{hours}{lost} ({prices.about()})", highlight=False)

@@ -1,5 +1,6 @@
 """What ``halving cost`` shows, for people and as JSON."""
 
+import argparse
 import io
 import json
 from argparse import Namespace
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 import halving
-from pipelines.cli_cost import _BY, run_cost
+from halving.errors import InvalidInput, NotFound
+from pipelines.cli_cost import _BY, add_cost_command, run_cost
 from resources.analysis.costs.sums import BY
 from resources.backend import Backend
 from resources.sweep_spec import SweepSpec
@@ -22,9 +24,10 @@ def score(trial: int, params: Mapping[str, Any], epochs: int) -> dict[str, float
     return {"score": params["x"] * epochs}
 
 
-def asked(backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False) -> str:
+def asked(backend: Backend, of: str | None, by: str | None = None, *, as_json: bool = False, kind: str = "of") -> str:
+    names = {"of": None, "project": None, "model": None, kind: of}
     with redirect_stdout(io.StringIO()) as output:
-        assert run_cost(Namespace(root=backend.store.root, of=of, by=by, json=as_json)) == 0
+        assert run_cost(Namespace(root=backend.store.root, by=by, json=as_json, **names)) == 0
     return output.getvalue()
 
 
@@ -67,3 +70,36 @@ def test_runs_of_scripts_are_counted_as_they_are_now_and_the_answer_says_how(bac
 def test_where_nothing_was_trained_nothing_is_listed(backend: Backend) -> None:
     assert asked(backend, None).startswith("all sweeps and runs: 0.00 USD")
     assert "cost" not in asked(backend, None)
+
+
+def test_a_name_that_a_project_and_another_projects_model_have_is_refused_until_it_is_said_which_is_meant(
+    backend: Backend, small_spec: Callable[..., SweepSpec]
+) -> None:
+    of_model = search(backend, small_spec(name="vision", project="research", max_trials=1), score, seconds=60.0)
+    of_project = search(backend, small_spec(name="other", project="vision", max_trials=1), score, seconds=60.0)
+    said = "'vision' is not accepted: it is a project, and a model of research; say which is meant: --project vision or --model vision"
+    with pytest.raises(InvalidInput, match=said):
+        asked(backend, "vision")
+    for kind, sweep in (("project", of_project), ("model", of_model)):
+        found = json.loads(asked(backend, "vision", as_json=True, kind=kind))
+        assert (found["kind"], [line["name"] for line in found["lines"]]) == (kind, [sweep])
+        assert f" of {kind} vision: " in asked(backend, "vision", kind=kind)
+        with pytest.raises(NotFound, match=f"no {kind} 'visio'; close to it: vision"):
+            asked(backend, "visio", kind=kind)
+
+
+def test_a_name_that_is_the_projects_and_its_own_models_is_the_projects(backend: Backend, small_spec: Callable[..., SweepSpec]) -> None:
+    for name in ("small", "other"):
+        search(backend, small_spec(name=name, project="small", max_trials=1), score, seconds=60.0)
+    found = {kind: json.loads(asked(backend, "small", as_json=True, kind=kind)) for kind in ("of", "project", "model")}
+    assert [len(each["lines"]) for each in found.values()] == [2, 2, 1]
+    assert found["of"] == found["project"]
+
+
+def test_what_is_asked_about_is_named_once() -> None:
+    parser = argparse.ArgumentParser()
+    add_cost_command(parser.add_subparsers())
+    assert vars(parser.parse_args(["cost", "-p", "vision"])).items() >= {"of": None, "project": "vision", "model": None}.items()
+    assert vars(parser.parse_args(["cost", "vision"])).items() >= {"of": "vision", "project": None, "model": None}.items()
+    with pytest.raises(SystemExit):
+        parser.parse_args(["cost", "vision", "--model", "vision"])

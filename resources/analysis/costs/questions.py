@@ -1,13 +1,13 @@
 """What people ask of the ledger: what a sweep, a model and a project cost, and what that was for."""
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from halving import Store
-from halving.errors import NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.query.runs import there_are
 from resources.analysis.costs.ledger import held_by_runs, held_of
 from resources.analysis.costs.prices import Prices
@@ -22,6 +22,8 @@ from resources.search.decide import ranking
 from resources.tenancy.gpu_hours import GpuHours, gpu_hours_of
 from resources.tenancy.projects import names_of
 
+Kind = Literal["project", "model"]
+"""What has a name that is asked for."""
 _ASKED = "sweeps, models and projects"
 
 
@@ -103,6 +105,7 @@ class Costs:
 
     Attributes:
         of: the name; None is everything.
+        kind: what has the name; None of everything.
         trained: all trainings in one.
         lines: by what was asked.
         runs: of ``trained``, runs of scripts and reruns.
@@ -116,6 +119,7 @@ class Costs:
     """
 
     of: str | None
+    kind: Kind | None
     by: By
     trained: Line
     lines: list[Line]
@@ -133,6 +137,7 @@ class Costs:
     def as_dict(self) -> dict[str, Any]:
         return {
             "of": self.of,
+            "kind": self.kind,
             "by": self.by,
             "cost": self.trained.cost + self.evaluation,
             "currency": self.prices.currency,
@@ -148,29 +153,32 @@ class Costs:
         }
 
 
-def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices) -> Costs:
+def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices, kind: Kind | None = None) -> Costs:
     """What the sweeps of a project, those of a model, or all sweeps cost until now, with the project's other runs, told apart by ``by``.
+
+    Args:
+        of: a name; None is everything.
+        kind: what has the name. By default the project, if there is one; a model all of whose sweeps are the project's is a part of it.
 
     Raises:
         NotFound: nothing of this name.
+        InvalidInput: it is the name of a project and also of another project's model, and ``kind`` does not say which is meant.
         StoreError: the store cannot be read.
     """
+    on_store = set(_projects(store))
     with catalog.read() as session:
-        names = names_of(session, of) if of else []
-        known = _sweeps(session, of, names)
-        on_store = set(_projects(store))
-        hours = gpu_hours_of(session, of, catalog.now()) if of else None
-        champion = champion_of(session, of) if of else None
-        if of is not None and not known and champion is None and hours is None and not on_store & {*names}:
-            raise NotFound(f"no sweep, model or project {of!r}; {there_are(_ASKED, of, _names(session, on_store))}")
-        held = held_of(session, catalog.now(), *_which(of, names), winners=_winners(session, *_which(of, names)))
-        runs = held_by_runs(session, names if of else None, each=by == "trial")
+        chosen = _chosen(session, of, kind, on_store, catalog.now())
+        sweeps = session.execute(select(SweepRow.id, SweepRow.project).where(*chosen.sweeps)).all()
+        held = held_of(session, catalog.now(), *chosen.sweeps, winners=_winners(session, *chosen.sweeps))
+        runs = held_by_runs(session, chosen.projects, each=by == "trial")
+        champion = chosen.champion
         champion_run = _cost_of_run(session, champion, prices) if champion and not champion.sweep else None
-        evaluation = _evaluation(session, [sweep for sweep, _ in known], prices)
+        evaluation = _evaluation(session, [row.id for row in sweeps], prices)
     everything = [*held, *runs.held]
-    shown = on_store & {*names, *(project for _, project in known)} if of else on_store
+    shown = on_store if chosen.projects is None else on_store & {*chosen.projects, *(row.project for row in sweeps)}
     return Costs(
         of=of,
+        kind=chosen.kind,
         by=by,
         trained=total(everything, prices),
         lines=lines_by(by, everything, prices),
@@ -181,7 +189,7 @@ def costs(store: Store, catalog: Catalog, of: str | None, by: By, prices: Prices
         champion=sweep_cost(catalog, champion.sweep, prices) if champion and champion.sweep else None,
         champion_version=champion.version if champion else None,
         champion_run=champion_run,
-        hours=hours,
+        hours=chosen.hours,
         stored=[stored_of(store, project, prices) for project in sorted(shown)],
         prices=prices,
     )
@@ -202,14 +210,45 @@ def sweep_lines(catalog: Catalog, sweep: str, by: By, prices: Prices) -> list[Li
     return lines_by(by, held, prices)
 
 
-def _which(of: str | None, names: list[str]) -> tuple[ColumnElement[bool], ...]:
-    """Sweeps of a project, by all of its names, and those of a model."""
-    return () if of is None else (SweepRow.project.in_(names) | (SweepRow.name == of),)
+@dataclass(frozen=True)
+class _Chosen:
+    """What is asked about.
+
+    Attributes:
+        sweeps: conditions that they meet.
+        projects: of whose runs that are no trials; None is all.
+    """
+
+    kind: Kind | None
+    sweeps: tuple[ColumnElement[bool], ...]
+    projects: tuple[str, ...] | None
+    champion: ModelVersionRow | None
+    hours: GpuHours | None
 
 
-def _sweeps(session: Session, of: str | None, names: list[str]) -> list[tuple[str, str]]:
-    """Ids of sweeps with their projects."""
-    return [(sweep, project) for sweep, project in session.execute(select(SweepRow.id, SweepRow.project).where(*_which(of, names)))]
+def _chosen(session: Session, of: str | None, kind: Kind | None, on_store: set[str], now: float) -> _Chosen:
+    """What a name means."""
+    if of is None:
+        return _Chosen(None, (), None, None, None)
+    names = tuple(names_of(session, of))
+    hours = gpu_hours_of(session, of, now)
+    champion = champion_of(session, of)
+    homes = set(session.scalars(select(SweepRow.project).where(SweepRow.name == of).distinct()))
+    if champion and champion.project:
+        homes.add(champion.project)
+    of_project = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))
+    there = {"project": bool(of_project or hours or on_store & {*names}), "model": bool(homes or champion)}
+    if not any(there[each] for each in ([kind] if kind else there)):
+        raise NotFound(f"no {kind or 'sweep, model or project'} {of!r}; {there_are(_ASKED, of, _names(session, on_store))}")
+    others = sorted({names_of(session, home)[0] for home in homes.difference(names)})
+    if kind is None and there["project"] and others:
+        raise InvalidInput(
+            f"{of!r} is not accepted: it is a project, and a model of {', '.join(others)}; say which is meant: "
+            f"--project {of} or --model {of}"
+        )
+    if (kind or ("project" if there["project"] else "model")) == "project":
+        return _Chosen("project", (SweepRow.project.in_(names),), names, None if others else champion, hours)
+    return _Chosen("model", (SweepRow.name == of,), (), champion, None)
 
 
 def _names(session: Session, on_store: set[str]) -> list[str]:

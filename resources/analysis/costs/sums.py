@@ -78,6 +78,9 @@ class Held:
 
     def by_month(self) -> Iterator["Held"]:
         """What it held in each month. It counts as an attempt in the last one, and what led to results came before what was lost."""
+        if len(self.months) == 1:
+            yield self
+            return
         *earlier, _ = self.months
         told = self.with_result
         for month, seconds in self.months.items():
