@@ -36,7 +36,8 @@ _CONTROL = case((and_(SWEEPS.c.control == "run", SWEEPS.c.out_of_gpu_hours.is_no
 
 # Whether projects share the machines is asked along: where none has a row, that costs a decision no statement of its own.
 _SHARED = select(func.count()).select_from(_table(ProjectRow)).scalar_subquery().label("projects")
-SWEEP = select(*SWEEPS.c["revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at"], _CONTROL, _SHARED).where(_SWEEP)
+_OF_SWEEP = SWEEPS.c["revision", "max_trials", "status", "sampler_attrs", "waiting", "asked_at", "out_of_gpu_hours"]
+SWEEP = select(*_OF_SWEEP, _CONTROL, _SHARED).where(_SWEEP)
 SWEEP_LOCKED = SWEEP.with_for_update()
 
 CHANGED_TRIALS = (

@@ -108,6 +108,9 @@ def check_study(spec: SweepSpec) -> None:
 class ExternalLoops:
     """The external loops of one sweep; threads share it.
 
+    Attributes:
+        held_back: why :meth:`ask` gave no trial when it looked last, where that was not for want of work.
+
     Raises:
         NotFound: no such sweep.
         DrivenOtherwise: its driver is another than ``api``.
@@ -125,6 +128,7 @@ class ExternalLoops:
         self._prefetch = LoopPrefetch(self.scheduler)
         self._prefetch.start()
         self._idle_until, self._over = 0.0, False
+        self.held_back: str | None = None
 
     def close(self) -> None:
         """Choose no more params ahead of time."""
@@ -163,6 +167,7 @@ class ExternalLoops:
             return given
         if given is None and (failing := self.problem):
             raise CannotSuggest(failing)
+        self.held_back = self.scheduler.held_back()
         self._idle_until = time.monotonic() + (_CHOOSING_SECONDS if given is None else _IDLE_SECONDS)
         return Wait()
 

@@ -10,6 +10,7 @@ from resources.catalog import statements
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.search.decide import Finish, Idle, Wait, decide
+from resources.search.state import Control
 from resources.search.suggest import Suggester
 
 
@@ -65,6 +66,14 @@ class LoopScheduler(Scheduler):
         """The digest of a trial's newest checkpoint, as of the last transaction; None if it has none."""
         with self._transactions.lock:
             return self._transactions.cache.known[trial].checkpoint or None
+
+    def held_back(self) -> str | None:
+        """Why no trial is handed out, whatever there is to do, as of the last transaction; None where nothing holds the sweep back."""
+        with self._transactions.lock:
+            cache = self._transactions.cache
+            if cache.out_of_gpu_hours is not None:
+                return cache.out_of_gpu_hours
+            return "the sweep's user has paused it" if cache.state.control is Control.PAUSE else None
 
     def may_be_over(self) -> bool:
         """Whether nothing was left to do as of the last transaction; also where that is not known."""

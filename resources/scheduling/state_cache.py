@@ -31,7 +31,7 @@ class StateCache:
     """One sweep as the search sees it, kept equal to the catalog by :meth:`refresh`.
 
     ``shared`` is whether projects share the machines, ``asks`` whether the catalog says that this sweep asks for a place,
-    and ``waits`` that it was held back when it last asked.
+    ``waits`` that it was held back when it last asked, and ``out_of_gpu_hours`` why it is paused if its project's hours are used up.
     """
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
@@ -47,6 +47,7 @@ class StateCache:
         self.status = ""
         self.overdue = False
         self.shared = self.asks = self.waits = False
+        self.out_of_gpu_hours: str | None = None
         self.sampler_attrs: dict[str, Any] = {}
 
     @property
@@ -71,6 +72,7 @@ class StateCache:
         self.status, self.sampler_attrs = row.status, row.sampler_attrs or {}
         self.shared, self.asks = row.projects > 0, row.asked_at is not None or row.waiting is not None
         self.waits = row.waiting is not None
+        self.out_of_gpu_hours = row.out_of_gpu_hours
         if row.revision == self.revision:
             return
         new_results = self._by_trial(next(answers))

@@ -26,6 +26,7 @@ from server.state import Shared, State
 router = APIRouter(prefix="/hpo/studies/{study}", tags=["ask and tell"])
 
 RETRY_SECONDS = 1
+HELD_BACK = "Held-Back"
 MOST_VALUES, LONGEST_NAME = 1_000, 500
 TrialNumber = Annotated[int, Path(ge=0, lt=2**31, description="The trial's number.", examples=[7])]
 Lease = Annotated[
@@ -89,7 +90,15 @@ class Answer(BaseModel):
 
 
 _OVER: dict[int | str, dict[str, Any]] = {
-    204: {"description": "Nothing is to be done now; ask again after Retry-After seconds."},
+    204: {
+        "description": "Nothing is to be done now; ask again after Retry-After seconds.",
+        "headers": {
+            HELD_BACK: {
+                "description": "Why the study is paused: its project's GPU-hours are used up, or its user wants that. Absent otherwise.",
+                "schema": {"type": "string"},
+            }
+        },
+    },
     410: {"description": "The search is over."},
 }
 
@@ -118,7 +127,8 @@ def ask(
         Header(description="Any text of your own: the same key gets the same trial.", min_length=1, max_length=255),
     ] = None,
 ) -> Response:
-    """The next trial to train. Neither a suggestion nor the study's opening is waited for: 204 says when to ask again."""
+    """The next trial to train. Neither a suggestion nor the study's opening is waited for: 204 says when to ask again, and in `Held-Back`
+    why, if the study is paused."""
     try:
         loop = _loop(state, caller, study)
     except NotFound:
@@ -129,12 +139,13 @@ def ask(
     if isinstance(given, Finish):
         return problem(410, f"the search of study {study} is over")
     if isinstance(given, Wait):
-        return _nothing_now()
+        return _nothing_now(loop.held_back)
     return answer(asdict(given))
 
 
-def _nothing_now() -> Response:
-    return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS)})
+def _nothing_now(held_back: str | None = None) -> Response:
+    reason = {HELD_BACK: held_back} if held_back else {}
+    return Response(status_code=204, headers={"Retry-After": str(RETRY_SECONDS), **reason})
 
 
 async def _is_stored(body: Told, state: Shared) -> bool:

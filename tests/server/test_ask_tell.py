@@ -22,11 +22,13 @@ from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, TrialRow
 from resources.datasets.snapshots import take_snapshot
 from resources.execution.external_loops import ExternalLoops, Given
+from resources.scheduling import gpu_hours
 from resources.scheduling.loop_scheduler import LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.search.decide import Finish, Wait
 from resources.sweep_spec import parse_spec
+from resources.tenancy.projects import set_project
 from server.app import create_app
 from server.settings import Settings
 from server.turns import Turns
@@ -449,8 +451,33 @@ def test_a_heartbeat_renews_the_lease_and_tells_of_a_pause(client: TestClient, e
     assert client.post(beat, json={"attempt": 1}).json()["decision"] == "pause"
     assert client.post(f"/hpo/studies/{study}/trials/0/release", json={"attempt": 1}).json()["decision"] == "pause"
     assert client.post(beat, json={"attempt": 1}).status_code == 409
-    assert client.post(f"/hpo/studies/{study}/ask").status_code == 204
+    for _ in range(2):  # also while nobody looks again
+        nothing = client.post(f"/hpo/studies/{study}/ask")
+        assert (nothing.status_code, nothing.headers["Held-Back"]) == (204, "the sweep's user has paused it")
     client.post(f"/hpo/studies/{study}/resume")
+    assert asked(client, study)["attempt"] == 2
+
+
+def test_a_loop_that_gets_no_trial_because_its_projects_gpu_hours_are_used_up_is_told_so(
+    client: TestClient, either_backend: Backend, external: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 0.0)
+    study = opened(client, external(resources={"gpus": 2}, max_trials=1))
+    given = asked(client, study)
+    nothing = client.post(f"/hpo/studies/{study}/ask")
+    assert (nothing.status_code, "Held-Back" in nothing.headers) == (204, False), "there is no other trial"
+    set_project(either_backend.catalog, "small", gpu_hours=0.0)
+    body = {"attempt": given["attempt"]}
+    beat = f"/hpo/studies/{study}/trials/{given['trial']}"
+    decisions = [client.post(f"{beat}/heartbeat", json=body).json()["decision"] for _ in range(2)]
+    assert decisions[-1] == "pause", "the first one looked"
+    client.post(f"{beat}/release", json=body)
+    for _ in range(2):
+        nothing = client.post(f"/hpo/studies/{study}/ask")
+        assert nothing.status_code == 204
+        assert nothing.headers["Held-Back"].startswith("project small has used its 0 GPU-hours of ")
+        assert nothing.headers["Held-Back"] == client.get(f"/hpo/studies/{study}").json()["held_back"]
+    set_project(either_backend.catalog, "small", gpu_hours=100.0)
     assert asked(client, study)["attempt"] == 2
 
 
