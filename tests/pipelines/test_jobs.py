@@ -49,7 +49,7 @@ def test_there_are_no_more_slots_than_trials(backend: Backend, small: Small, mon
     assert slots(backend, spec) == 6, "the sweep goes on, with what it was extended by"
 
 
-def test_tags_of_a_run_say_how_its_snapshot_is_taken(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tag_of_a_run_says_that_its_source_is_read_again(backend: Backend, small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, options = jobs.snapshot_for, list[dict[str, bool]]()
 
     def noted(*arguments: Any, **more: bool) -> Snapshot:
@@ -59,10 +59,10 @@ def test_tags_of_a_run_say_how_its_snapshot_is_taken(backend: Backend, small: Sm
     monkeypatch.setattr(jobs, "snapshot_for", noted)
     assert (cli._REFRESH, cli._ALLOW_DEPRECATED) == (jobs.REFRESH, jobs.ALLOW_DEPRECATED)
     with dg.DagsterInstance.ephemeral() as instance:
-        for tags in ({}, {jobs.REFRESH: "true"}, {jobs.ALLOW_DEPRECATED: "true"}):
+        for tags in ({}, {jobs.REFRESH: "true"}):
             config = config_of(small(max_trials=1))
             assert planning.execute_in_process(run_config=config, tags=tags, resources={"backend": backend}, instance=instance).success
-    assert [(option["refresh"], option["allow_deprecated"]) for option in options] == [(False, False), (True, False), (False, True)]
+    assert [option["refresh"] for option in options] == [False, True]
 
 
 @pytest.mark.slow

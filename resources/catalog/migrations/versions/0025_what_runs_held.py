@@ -17,6 +17,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("month", sa.Text(), nullable=False),
+        sa.Column("last", sa.Boolean(), nullable=False),
         sa.Column("seconds", sa.Double(), nullable=False),
         sa.Column("estimated", sa.Boolean(), nullable=False),
         sa.Column("nodes", sa.Integer(), nullable=False),
@@ -25,7 +26,7 @@ def upgrade() -> None:
         sa.Column("gpu_type", sa.Text(), nullable=True),
         sa.Column("sweep", sa.Text(), nullable=True),
         sa.Column("trial", sa.BigInteger(), nullable=True),
-        sa.PrimaryKeyConstraint("run_id", "attempt"),
+        sa.PrimaryKeyConstraint("run_id", "attempt", "month"),
     )
     # What the index has of runs does not say it: they are read again, and stay as they are until then.
     op.execute("UPDATE run_index SET revision = revision + 1, stale_below = revision + 2")
