@@ -16,10 +16,11 @@ priority in its own project, and those of projects whose share would not be smal
 never take the same place from each other in turn.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import repeat
+from itertools import repeat, takewhile
 from math import inf
 
 
@@ -186,7 +187,8 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     """Which sweeps give how many trials back for one that waits; they do so at their next checkpoint.
 
     Nothing before the sweep has waited for the policy's ``patience``, nothing if what is free and what was asked back already will do,
-    and never so much that more than ``at_once`` trials of the fleet are on their way.
+    and never so much that more than ``at_once`` trials of the fleet are on their way. Each trial that is asked back is needed: without it
+    the sweep would not fit.
     """
     asking = fleet.sweep(sweep)
     allowed = fleet.policy.at_once - sum(one.leaving for one in fleet.sweeps)
@@ -196,22 +198,46 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
     mine = held[asking.project]
     if not _ever_fits(asking.needs, fleet.capacity, mine.project.quota):
         return []
-    rooms, chosen = [_free(fleet, held), mine.left()], dict[str, int]()
+    rooms = [_free(fleet, held), mine.left()]
+
+    def rooms_of(other: Sweep) -> list[list[float]]:
+        return rooms if other.project == asking.project else rooms[:1]
+
+    def helps(victim: Sweep) -> bool:
+        """Whether its next trial gives any of what is short: once it does not, it never will."""
+        gives_gpus = victim.smallest > 0 and asking.needs > 0
+        return any(room[0] < 1 or (gives_gpus and room[1] < asking.needs) for room in rooms_of(victim))
+
+    def fits() -> bool:
+        return all(_fits(asking.needs, room) for room in rooms)
+
     for one in fleet.sweeps:
-        for room in rooms if one.project == asking.project else rooms[:1]:
+        for room in rooms_of(one):
             _take(room, -one.leaving_gpus, -one.leaving)
-    for victim in _victims(fleet, asking, held):
-        if all(_fits(asking.needs, room) for room in rooms):
-            break
-        if sum(chosen.values()) == allowed:
-            return []  # what it could take now would not be enough: nobody is disturbed in vain
-        outside = victim.project != asking.project
-        if outside and not _fits(asking.needs, rooms[1]):
+    chosen = list[Sweep]()
+    for victim in _victims(fleet, asking, held, helps):
+        if victim.project != asking.project and not _fits(asking.needs, rooms[1]):
             return []  # its own project's quota is what it waits for
-        chosen[victim.id] = chosen.get(victim.id, 0) + 1
-        for room in rooms[:1] if outside else rooms:
+        # Those without GPUs give the places that are short, and may turn out not to be needed beside those with GPUs.
+        if sum((one.smallest > 0) == (victim.smallest > 0) for one in chosen) == allowed:
+            return []  # what it could take now would not be enough: nobody is disturbed in vain
+        chosen.append(victim)
+        for room in rooms_of(victim):
             _take(room, -victim.smallest, -1)
-    return sorted(chosen.items()) if all(_fits(asking.needs, room) for room in rooms) else []
+        if fits():
+            break
+    else:
+        return []
+    needed = Counter[str]()
+    for victim in reversed(chosen):
+        for room in rooms_of(victim):
+            _take(room, victim.smallest)
+        if fits():
+            continue
+        needed[victim.id] += 1
+        for room in rooms_of(victim):
+            _take(room, -victim.smallest, -1)
+    return sorted(needed.items()) if needed.total() <= allowed else []
 
 
 def why_not(fleet: Fleet, sweep: str) -> str:
@@ -293,20 +319,20 @@ def _share(capacity: Limits, one: _Held) -> float:
     return max(parts, default=float(one.trials)) / one.project.weight
 
 
-def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held]) -> Iterator[Sweep]:
-    """Whose trials may be taken, one trial after another: first of the project that has most beyond its share.
+def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held], helps: Callable[[Sweep], bool]) -> Iterator[Sweep]:
+    """Whose trials may be taken, one trial after another, while one ``helps``: first of the project that has most beyond its share.
 
-    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it.
+    It looks at each sweep once, and then takes O(log sweeps) for each trial that is taken from it, and for each sweep that helps no more.
     """
     holding: dict[str, list[Sweep]] = {}
     for sweep in fleet.sweeps:
-        if sweep.trials > sweep.leaving:
+        if sweep.trials > sweep.leaving and helps(sweep):
             holding.setdefault(sweep.project, []).append(sweep)
     lower = [(one.priority, -one.trials, one.id, one) for one in holding.pop(asking.project, []) if one.priority < asking.priority]
     heapify(lower)
     while lower:
         *_, sweep = heappop(lower)
-        yield from repeat(sweep, sweep.trials - sweep.leaving)
+        yield from takewhile(helps, repeat(sweep, sweep.trials - sweep.leaving))
     own = held[asking.project]
     mine = _share(fleet.capacity, _Held(own.project, own.trials + 1, own.gpus + asking.needs))
     names = sorted(holding, reverse=True)  # of equal shares the last by name comes first
@@ -317,20 +343,22 @@ def _victims(fleet: Fleet, asking: Sweep, held: Mapping[str, _Held]) -> Iterator
     heapify(others)
     queues = dict[int, list[tuple[int, int, str, Sweep]]]()
     while others:
-        _, place, one = heappop(others)
+        before, place, one = heappop(others)
         if place not in queues:
             queues[place] = [(each.priority, each.leaving - each.trials, each.id, each) for each in holding[names[place]]]
             heapify(queues[place])
         priority, left, _, sweep = heappop(queues[place])
-        one.trials, one.gpus = one.trials - 1, one.gpus - sweep.gpus // sweep.trials
-        share = _share(fleet.capacity, one)
-        if share < mine:
-            return  # it would have less than who takes: all others have still less than it
-        yield sweep
-        if left < -1:
-            heappush(queues[place], (priority, left + 1, sweep.id, sweep))
+        if helps(sweep):
+            one.trials, one.gpus = one.trials - 1, one.gpus - sweep.gpus // sweep.trials
+            share = _share(fleet.capacity, one)
+            if share < mine:
+                return  # it would have less than who takes: all others have still less than it
+            before = -share
+            yield sweep
+            if left < -1:
+                heappush(queues[place], (priority, left + 1, sweep.id, sweep))
         if queues[place]:
-            heappush(others, (-share, place, one))
+            heappush(others, (before, place, one))
 
 
 def _fits(needs: int, room: Sequence[float]) -> bool:

@@ -1,5 +1,7 @@
 """Whose turn it is and whose places are taken, as plainly as it can be said: every step looks at everything anew."""
 
+from collections import Counter
+
 from resources.tenancy.shares import Fleet, Limits, Project, Sweep
 
 
@@ -53,20 +55,25 @@ def preempt(fleet: Fleet, sweep: str) -> list[tuple[str, int]]:
         or not all(_fits(asking.needs, *limit.left(0, 0)) for limit in (fleet.capacity, quota))
     ):
         return []
-    taken = {one.id: 0 for one in fleet.sweeps}
-    for _ in range(allowed + 1):
-        if all(_fits(asking.needs, *room) for room in _rooms_after(fleet, asking, taken)):
-            return sorted((name, count) for name, count in taken.items() if count)
-        victim = _victim(fleet, asking, taken)
-        if victim is None or (victim.project != asking.project and not _fits(asking.needs, *_rooms_after(fleet, asking, taken)[1])):
+    chosen = list[Sweep]()
+    while not _fits_after(fleet, asking, chosen):
+        victim = _victim(fleet, asking, chosen)
+        if victim is None or (victim.project != asking.project and not _fits(asking.needs, *_rooms_after(fleet, asking, chosen)[1])):
             return []
-        taken[victim.id] += 1
-    return []
+        if len([one for one in chosen if bool(one.smallest) == bool(victim.smallest)]) == allowed:
+            return []
+        chosen.append(victim)
+    for place in reversed(range(len(chosen))):
+        without = chosen[:place] + chosen[place + 1 :]
+        if _fits_after(fleet, asking, without):
+            chosen = without
+    return sorted(Counter(one.id for one in chosen).items()) if len(chosen) <= allowed else []
 
 
-def _victim(fleet: Fleet, asking: Sweep, taken: dict[str, int]) -> Sweep | None:
+def _victim(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> Sweep | None:
     """Whose trial is taken next."""
-    left = [one for one in fleet.sweeps if one.trials - one.leaving - taken[one.id] > 0]
+    taken = Counter(one.id for one in chosen)
+    left = [one for one in fleet.sweeps if one.trials - one.leaving - taken[one.id] > 0 and _helps(fleet, asking, chosen, one)]
     if lower := [one for one in left if one.project == asking.project and one.priority < asking.priority]:
         return min(lower, key=lambda one: (one.priority, -one.trials, one.id))
     others = [one for one in left if one.project != asking.project]
@@ -84,9 +91,22 @@ def _victim(fleet: Fleet, asking: Sweep, taken: dict[str, int]) -> Sweep | None:
     return victim if _share(fleet, name, after, by_gpus) >= mine else None
 
 
-def _rooms_after(fleet: Fleet, asking: Sweep, taken: dict[str, int]) -> list[tuple[float, float]]:
-    """What is free for all and of the project's quota, once what was asked back, and what is taken, has ended."""
-    rooms = []
+def _helps(fleet: Fleet, asking: Sweep, chosen: list[Sweep], victim: Sweep) -> bool:
+    """Whether one more trial of a victim gives any of what is short."""
+    before, after = _rooms_after(fleet, asking, chosen), _rooms_after(fleet, asking, [*chosen, victim])
+    return any(
+        (trials < 1 and more_trials > trials) or (gpus < asking.needs and more_gpus > gpus and asking.needs > 0)
+        for (trials, gpus), (more_trials, more_gpus) in zip(before, after, strict=True)
+    )
+
+
+def _fits_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> bool:
+    return all(_fits(asking.needs, *room) for room in _rooms_after(fleet, asking, chosen))
+
+
+def _rooms_after(fleet: Fleet, asking: Sweep, chosen: list[Sweep]) -> list[tuple[float, float]]:
+    """What is free for all and of the project's quota, once what was asked back, and what is chosen, has ended."""
+    taken, rooms = Counter(one.id for one in chosen), []
     for limits, sweeps in (
         (fleet.capacity, fleet.sweeps),
         (fleet.project(asking.project).quota, [one for one in fleet.sweeps if one.project == asking.project]),

@@ -180,6 +180,33 @@ def test_no_more_than_so_many_trials_are_asked_back_at_once_and_none_in_vain() -
     assert preempt(fleet(replace(low, priority=1), other, high, gpus=99, projects=(quota,)), "high") == []  # it waits for its own quota
 
 
+def test_nobody_who_gives_none_of_what_is_short_is_asked_back_or_hides_who_does() -> None:
+    cpu, gpu = Sweep("cpu", "a", priority=-1, trials=10), Sweep("gpu", "a", trials=1, gpus=4, smallest=4)
+    high = Sweep("high", "a", priority=5, wants=1, needs=4, waited=30)
+    for trials in (1, 2, 10):
+        assert preempt(fleet(replace(cpu, trials=trials), gpu, high, trials=64, gpus=4), "high") == [("gpu", 1)]
+    elsewhere = replace(cpu, project="b", trials=32), replace(gpu, project="b", trials=2, gpus=8)
+    assert preempt(fleet(*elsewhere, high, trials=64, gpus=8), "high") == [("gpu", 1)]
+    quota = Project("a", quota=Limits(gpus=4))
+    assert preempt(fleet(cpu, gpu, high, projects=(quota,)), "high") == [("gpu", 1)]
+    other = Sweep("other", "b", trials=9, gpus=9, smallest=1)
+    assert preempt(fleet(cpu, replace(gpu, priority=9), other, high, trials=99, gpus=99, projects=(quota,)), "high") == []
+
+
+def test_who_gives_a_place_alone_is_left_alone_where_who_gives_gpus_gives_it_too() -> None:
+    cpu, gpu = Sweep("cpu", "a", priority=-1, trials=10), Sweep("gpu", "a", trials=1, gpus=4, smallest=4)
+    high = Sweep("high", "a", priority=5, wants=1, needs=4, waited=30)
+    for at_once in (1, 4):
+        assert preempt(fleet(cpu, gpu, high, trials=11, gpus=4, at_once=at_once), "high") == [("gpu", 1)]
+    assert preempt(fleet(cpu, gpu, high, trials=9, gpus=4), "high") == [("cpu", 2), ("gpu", 1)]  # of 11 places two were taken back
+    assert preempt(fleet(cpu, gpu, high, trials=9, gpus=4, at_once=2), "high") == []
+    few = replace(gpu, id="few", priority=-1, gpus=1, smallest=1)
+    assert preempt(fleet(few, gpu, high, gpus=5), "high") == [("gpu", 1)]
+    quota = Project("a", quota=Limits(trials=10))
+    other = replace(gpu, id="other", project="b", trials=2, gpus=8)
+    assert preempt(fleet(cpu, other, high, gpus=8, projects=(quota,)), "high") == [("cpu", 1), ("other", 1)]
+
+
 @settings(max_examples=examples(60))
 @given(fleets())
 def test_two_projects_never_take_the_same_place_from_each_other_in_turn(state: Fleet) -> None:
@@ -222,6 +249,46 @@ def test_whose_turn_it_is_and_whose_places_are_taken_is_what_looking_at_everythi
     for sweep in state.sweeps:
         assert has_turn(state, sweep.id) == (sweep.id in in_order)
         assert preempt(state, sweep.id) == plain_shares.preempt(state, sweep.id)
+
+
+@st.composite
+def crowded_fleets(draw: st.DrawFn) -> Fleet:
+    """In which little is free, and the most important sweep, the first, has waited for long: some hold GPUs, some places alone."""
+    asking = Sweep("s0", "a", priority=9, wants=1, needs=draw(st.integers(0, 4)), waited=500.0)
+    held = st.tuples(st.sampled_from("ab"), st.integers(-1, 1), st.integers(1, 3), st.sampled_from([0, 0, 1, 2, 4]))
+    others = [
+        Sweep(f"s{number}", project, priority=priority, trials=trials, gpus=trials * each, smallest=each)
+        for number, (project, priority, trials, each) in enumerate(draw(st.lists(held, min_size=1, max_size=6)), 1)
+    ]
+    trials, gpus = sum(one.trials for one in others), sum(one.gpus for one in others)
+    capacity = Limits(max(1, trials + draw(st.integers(-1, 2))), max(4, gpus + draw(st.integers(-1, 3))))
+    quota = Limits(draw(st.none() | st.integers(1, 6)), draw(st.none() | st.integers(4, 9)))
+    weight = draw(st.sampled_from([1.0, 9.0]))
+    return Fleet(capacity, {"a": Project("a", weight, quota)}, [asking, *others], Policy(at_once=draw(st.integers(1, 5))))
+
+
+@settings(max_examples=examples(500))
+@given(crowded_fleets())
+def test_without_any_of_the_trials_that_are_asked_back_the_sweep_would_not_fit(state: Fleet) -> None:
+    asking = state.sweeps[0]
+    chosen = Counter(dict(preempt(state, asking.id)))
+    assert chosen == Counter(dict(plain_shares.preempt(state, asking.id)))
+    assert chosen.total() <= state.policy.at_once
+    assert not chosen or _fits_without(state, asking, chosen)
+    for name in chosen:
+        assert not _fits_without(state, asking, chosen - Counter([name]))
+
+
+def _fits_without(state: Fleet, sweep: Sweep, chosen: Counter[str]) -> bool:
+    """Whether a sweep's trial fits once those that are chosen have ended."""
+    quota = state.project(sweep.project).quota
+    for limits, sweeps in ((state.capacity, state.sweeps), (quota, [one for one in state.sweeps if one.project == sweep.project])):
+        trials = sum(one.trials - chosen[one.id] for one in sweeps)
+        gpus = sum(one.gpus - chosen[one.id] * one.smallest for one in sweeps)
+        free_trials, free_gpus = limits.left(trials, gpus)
+        if free_trials < 1 or (sweep.needs and free_gpus < sweep.needs):
+            return False
+    return True
 
 
 class Counted(list[Sweep]):
@@ -301,6 +368,13 @@ def test_who_gives_places_back_among_a_thousand_sweeps_is_known_after_a_few_look
         victims = min(needs, 40) + 1
         assert calls["_share"] <= projects + 1 + victims
         assert calls["heappop"] <= 2 * victims
+
+
+def test_of_a_thousand_sweeps_that_give_none_of_what_is_short_none_is_asked_for_a_turn(calls: Counter[str]) -> None:
+    cpus = thousand(50, trials=2)
+    gpu, asking = Sweep("gpu", "b", trials=8, gpus=8, smallest=1), Sweep("asks", "a", wants=1, needs=1, waited=31)
+    assert preempt(Fleet(Limits(9999, 8), {}, Counted([*cpus, gpu, asking])), "asks") == [("gpu", 1)]
+    assert calls["heappop"] == 2
 
 
 def test_a_decision_among_a_thousand_sweeps_looks_at_each_of_them_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
