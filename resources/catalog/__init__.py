@@ -5,6 +5,7 @@ It knows tables, statements, migrations and retries; it must not know what a dec
 
 from resources.catalog.access_tables import AnswerRow, AuditRow, SecretRow, TokenRow
 from resources.catalog.catalog import Catalog, masked, utcnow
+from resources.catalog.clock import AHEAD_SECONDS
 from resources.catalog.index_tables import RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 from resources.catalog.tables import (
     AttemptRow,
@@ -28,6 +29,7 @@ from resources.catalog.tables import (
 from resources.catalog.tracking_tables import ExperimentRow, LoggedModelRow, TrackedArtifactRow, TrackedRunRow
 
 __all__ = [
+    "AHEAD_SECONDS",
     "AnswerRow",
     "AttemptRow",
     "AuditRow",

@@ -5,7 +5,7 @@ import re
 import select as select_ready
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from resources.catalog import retry
+from resources.catalog.clock import ServerClock
 from resources.catalog.driver_options import driver_options, recycle_seconds
 from resources.catalog.fair_lock import FairLock
 from resources.catalog.pipelined import at_once, transaction
@@ -36,6 +37,7 @@ _HAS_REVISION = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
 }
 _LOCK_NOT_AVAILABLE = "55P03"  # Postgres' code for a lock that was not had in time
+_CLOCK = "extract(epoch FROM clock_timestamp())::float8"  # of Postgres, in seconds since the epoch
 _AWAY_SECONDS = 1.0  # that it counts as away for all threads of an impatient process after one has waited for it in vain
 
 _WRITERS: WeakValueDictionary[Path, FairLock] = WeakValueDictionary()  # of each SQLite file that this process has open
@@ -87,12 +89,12 @@ class Catalog:
                 f"catalog url {shown!r} is not accepted: give sqlite:////path/catalog.db or postgresql+psycopg://…"
             ) from None
         self.url = url
-        self._clock_offset = 0.0  # seconds to add to this machine's clock for the database's
+        self._server_clock = ServerClock()
         if self._file:
             self._writers = _WRITERS.setdefault(self._file.resolve(), FairLock())
             _use_sqlite_safely(self.engine)
         else:
-            _connect_when_possible(self.engine, self._set_clock, patience)
+            _connect_when_possible(self.engine, self._server_clock, patience)
         try:
             self.upgrade()
         except InvalidInput:  # nobody will have this catalog to close it
@@ -205,10 +207,7 @@ class Catalog:
 
     def now(self) -> float:
         """Seconds since the epoch by the database's clock: times that several machines compare must come from one clock."""
-        return time.time() + self._clock_offset
-
-    def _set_clock(self, now: float) -> None:
-        self._clock_offset = now - time.time()
+        return time.time() if self._file else self._server_clock.now()
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -333,11 +332,11 @@ def newest_revision() -> str:
     return max(path.name for path in (_MIGRATIONS / "versions").glob("[0-9]*.py")).partition("_")[0]
 
 
-def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], patience: float) -> None:
+def _connect_when_possible(engine: Engine, clock: ServerClock, patience: float) -> None:
     """Wait while Postgres refuses connections, and never use one that the server closed while it was idle.
 
-    It is waited for at most ``patience`` seconds. ``set_clock`` is called with the server's time, in seconds since the epoch, for each new
-    connection.
+    It is waited for at most ``patience`` seconds. The clock is set by the server's with each new connection, and before one is used where
+    it was not for a while.
     """
 
     impatient = patience < retry.CONNECT_SECONDS
@@ -360,11 +359,11 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], p
         # get another. PgBouncer is recognised by its made-up process number.
         connection.autocommit = True
         try:
-            process, now = connection.execute("SELECT pg_backend_pid(), extract(epoch FROM clock_timestamp())::float8").fetchone()
+            process, now = connection.execute(f"SELECT pg_backend_pid(), {_CLOCK}").fetchone()
         except BaseException:
             connection.close()  # the pool forgets it
             raise
-        set_clock(now)
+        clock.set(now)
         if process != connection.info.backend_pid:
             connection.prepare_threshold = None
         connection.autocommit = False
@@ -378,5 +377,15 @@ def _connect_when_possible(engine: Engine, set_clock: Callable[[float], None], p
         # The only thing that an idle connection can receive is its end. Looking at the socket costs no round trip.
         if record.info.pop("idle", False) and (connection.closed or select_ready.select([connection], [], [], 0)[0]):
             raise DisconnectionError("it was closed while it was idle")
+        if clock.is_due():
+            _read_clock(connection)
         if connection.autocommit:  # an interruption came before it was set to False again
             connection.autocommit = False
+
+    def _read_clock(connection: Any) -> None:
+        try:
+            connection.autocommit = True
+            (now,) = connection.execute(f"SELECT {_CLOCK}").fetchone()
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise DisconnectionError(f"it does not say what time it is: {error}") from error
+        clock.set(now)

@@ -1,0 +1,29 @@
+"""The time that all processes on a catalog compare: the database's clock, as each reckons it."""
+
+import time
+
+AHEAD_SECONDS = 5.0
+"""So much may a time in the catalog be ahead of a process's reckoning of now. What is further ahead was written before the database's clock
+was set back: it is neither a moment ago nor does it hold until then."""
+
+_READ_AGAIN_SECONDS = 60.0
+_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first one goes on while a laptop sleeps, and only Linux has it
+
+
+class ServerClock:
+    """A server's clock: what it said last, and the seconds since, which pass whatever is done to this machine's clock."""
+
+    def __init__(self) -> None:
+        self._offset, self._read_at = 0.0, float("-inf")
+
+    def set(self, now: float) -> None:
+        """Take over what the server has just said, in seconds since the epoch."""
+        self._read_at = time.clock_gettime(_COUNTER)
+        self._offset = now - self._read_at
+
+    def now(self) -> float:
+        return time.clock_gettime(_COUNTER) + self._offset
+
+    def is_due(self) -> bool:
+        """Whether the server is to be asked again: its own clock may have been set."""
+        return time.clock_gettime(_COUNTER) - self._read_at > _READ_AGAIN_SECONDS
