@@ -12,6 +12,10 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    def set_back(self, seconds: float = 3600.0) -> None:
+        """Set it back, as an administrator does, or NTP after a machine has begun with a wrong time."""
+        self.now -= seconds
+
     def lose_all(self, scheduler: Scheduler) -> None:
         """Let every lease run out, somebody see that, and the doubt pass too; the next look finds all lost."""
         self.now += LEASE_SECONDS + 1

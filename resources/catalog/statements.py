@@ -63,15 +63,25 @@ LAST_TOLD = select(func.coalesce(_REACHED, ATTEMPTS.c.started_at).label("moment"
 DECISION = select(RESULTS.c.decision).where(*_at(RESULTS, "sweep", "trial", "attempt", "epochs"))
 OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_distinct_from(bindparam("error", type_=Excerpt)))
 
-_OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", TRIALS.c.lease_until < bindparam("now"))
+# A lease that would end after the latest time at which one that begins now can is from before the clock was set back.
+_NOT_HELD = or_(TRIALS.c.lease_until < bindparam("now"), TRIALS.c.lease_until > bindparam("latest"))
+_OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", _NOT_HELD)
 OVERDUE = select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.doubted_until).where(*_OVERDUE).order_by(TRIALS.c.number)
 OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat is seen by it, or refused after it
-DOUBT = update(TRIALS).where(*_OVERDUE, TRIALS.c.doubted_until.is_(None)).values(doubted_until=bindparam("until"))
+_NOT_DOUBTED = or_(TRIALS.c.doubted_until.is_(None), TRIALS.c.doubted_until > bindparam("latest_doubt"))
+DOUBT = update(TRIALS).where(*_OVERDUE, _NOT_DOUBTED).values(doubted_until=bindparam("until"))
 
 SET_REVISION = update(SWEEPS).where(_SWEEP).values(_set("revision"))
 TAKE_SUGGESTING = (
     update(SWEEPS)
-    .where(_SWEEP, or_(SWEEPS.c.suggesting_until.is_(None), SWEEPS.c.suggesting_until < bindparam("now")))
+    .where(
+        _SWEEP,
+        or_(
+            SWEEPS.c.suggesting_until.is_(None),
+            SWEEPS.c.suggesting_until < bindparam("now"),
+            SWEEPS.c.suggesting_until > bindparam("latest"),
+        ),
+    )
     .values(suggesting_until=bindparam("until"))
 )
 END_SUGGESTING = update(SWEEPS).where(_SWEEP).values(suggesting_until=null())
@@ -130,7 +140,14 @@ HELD = (
 )
 TURN_TO_LOOK_AT_GPU_HOURS = (
     update(SWEEPS)
-    .where(_SWEEP, or_(SWEEPS.c.gpu_hours_looked_at.is_(None), SWEEPS.c.gpu_hours_looked_at < bindparam("before")))
+    .where(
+        _SWEEP,
+        or_(
+            SWEEPS.c.gpu_hours_looked_at.is_(None),
+            SWEEPS.c.gpu_hours_looked_at < bindparam("before"),
+            SWEEPS.c.gpu_hours_looked_at > bindparam("latest"),
+        ),
+    )
     .values(gpu_hours_looked_at=bindparam("now"))
     .returning(SWEEPS.c.id)
 )

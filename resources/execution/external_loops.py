@@ -18,7 +18,7 @@ from resources.catalog import Catalog, statements
 from resources.catalog.pipelined import Asked
 from resources.execution.divergence import ranges_of
 from resources.scheduling.assignment import Assignment, Superseded
-from resources.scheduling.loop_scheduler import Lent, LoopScheduler
+from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, Lent, LoopScheduler
 from resources.scheduling.suggestion_prefetch import LoopPrefetch
 from resources.search.decide import Continue, Fail, Finish, Wait
 from resources.search.state import Control
@@ -28,7 +28,6 @@ from resources.sweep_spec.functions import check_sampler
 
 LEASE_SECONDS = 600.0
 """How long a loop may be silent where it asks for no other lease: most have no thread that sends heartbeats."""
-LONGEST_LEASE_SECONDS = 86_400.0
 
 # For so long nobody looks again once there was nothing to do: a thousand loops may ask every second. What is told here ends it at once.
 _IDLE_SECONDS = 0.2

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 
 from resources.catalog import Catalog, FormingGangRow
 from resources.catalog.retry import retry_transient
-from resources.scheduling.forming_line import PATIENCE_SECONDS, Place, renewed
+from resources.scheduling.forming_line import PATIENCE_SECONDS, Place, latest_end, renewed
 
 _LOOK_SECONDS = 1.0  # between two looks at the line
 _RETRY_SECONDS = 5.0  # the database is asked again, before the gang stays as it was
@@ -55,13 +55,17 @@ class FormingLease:
     def is_wanted(self) -> bool:
         """Whether another gang is in the line, forming or waiting."""
         now = self._catalog.now()
-        others = select(FormingGangRow.gang).where(FormingGangRow.gang != self._gang, FormingGangRow.until > now).limit(1)
+        others = (
+            select(FormingGangRow.gang)
+            .where(FormingGangRow.gang != self._gang, FormingGangRow.until.between(now, latest_end(now)))
+            .limit(1)
+        )
         return bool(self._catalog.at_once(others, {}))
 
     def _renew(self) -> bool:
         with self._catalog.write(exclusive=True) as session:
             now = self._catalog.now()
-            session.execute(delete(FormingGangRow).where(FormingGangRow.until <= now))
+            session.execute(delete(FormingGangRow).where(~FormingGangRow.until.between(now, latest_end(now))))
             rows = session.scalars(select(FormingGangRow))
             own = renewed((Place(row.gang, row.since, row.forms_since, row.until) for row in rows), self._gang, now, self._patience)
             session.merge(FormingGangRow(**asdict(own)))

@@ -9,6 +9,8 @@ gives the turn on after a while, without its pods, and goes to the end of the li
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from resources.catalog import AHEAD_SECONDS
+
 LEASE_SECONDS = 15.0
 """How long a gang has its place in the line without renewing it: then its worker is lost, and whoever is next may form."""
 PATIENCE_SECONDS = 120.0
@@ -36,6 +38,11 @@ class Place:
         return self.forms_since is not None
 
 
+def latest_end(now: float) -> float:
+    """Until when a place can hold at most: one that says more was renewed before the clock was set back, and its worker may be lost."""
+    return now + LEASE_SECONDS + AHEAD_SECONDS
+
+
 def renewed(line: Iterable[Place], gang: str, now: float, patience: float = PATIENCE_SECONDS) -> Place:
     """A gang's place from now on: it has the turn, waits, or has just lost the turn and is at the end of the line.
 
@@ -45,7 +52,7 @@ def renewed(line: Iterable[Place], gang: str, now: float, patience: float = PATI
         now: seconds since the epoch.
         patience: seconds for which it keeps the turn though others wait.
     """
-    living = {place.gang: place for place in line if place.until > now}
+    living = {place.gang: place for place in line if now < place.until <= latest_end(now)}
     own = replace(living.pop(gang, Place(gang, now, None, now)), until=now + LEASE_SECONDS)
     others = list(living.values())
     if own.forms_since is not None:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput
-from resources.catalog import Catalog, RungResultRow, SweepRow, statements
+from resources.catalog import AHEAD_SECONDS, Catalog, RungResultRow, SweepRow, statements
 from resources.scheduling.sweeps import OPEN
 from resources.search.rules import max_trials, rules_of
 from resources.search.state import Control, Halving
@@ -205,7 +205,8 @@ class GpuHoursWatch:
             return
         self._not_before = time.monotonic() + LOOK_SECONDS / 3
         try:
-            if looked_at is None or looked_at < self._catalog.now() - LOOK_SECONDS:
+            now = self._catalog.now()
+            if looked_at is None or not now - LOOK_SECONDS <= looked_at <= now + AHEAD_SECONDS:
                 self._take_turn()
         except DBAPIError as error:
             _log.warning("could not look how many GPU-hours sweep %s has left: %s", self._sweep, error)
@@ -224,6 +225,6 @@ class GpuHoursWatch:
 
     def _take_turn(self) -> None:
         now = self._catalog.now()
-        of = {"of_sweep": self._sweep, "now": now, "before": now - LOOK_SECONDS}
+        of = {"of_sweep": self._sweep, "now": now, "before": now - LOOK_SECONDS, "latest": now + AHEAD_SECONDS}
         if self._catalog.at_once(statements.TURN_TO_LOOK_AT_GPU_HOURS, of):
             self.look()

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from resources.catalog import Catalog, statements
+from resources.catalog import AHEAD_SECONDS, Catalog, statements
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.termination import Termination, TerminationLookup
 from resources.scheduling.transaction import SweepTransactions
@@ -33,39 +33,52 @@ class Leases:
         clock: seconds since the epoch, the same for all processes that look at a lease. A worker whose clock is slow has a
             lease that looks expired, but it keeps renewing it, so it is never lost.
         termination_lookup: gives the reason why a worker ended.
+        longest: seconds of the longest lease that there is.
     """
 
     def __init__(
-        self, catalog: Catalog, transactions: SweepTransactions, clock: Callable[[], float], termination_lookup: TerminationLookup | None
+        self,
+        catalog: Catalog,
+        transactions: SweepTransactions,
+        clock: Callable[[], float],
+        termination_lookup: TerminationLookup | None,
+        longest: float = LEASE_SECONDS,
     ) -> None:
         self._catalog, self._transactions, self._clock, self._termination_lookup = catalog, transactions, clock, termination_lookup
+        self._longest = longest
         self._looked_at = float("-inf")
 
     def next_end(self, seconds: float | None = None) -> float:
         """When a lease that begins now will end, in seconds since the epoch; after :data:`LEASE_SECONDS` if no others are given."""
         return self._clock() + (LEASE_SECONDS if seconds is None else seconds)
 
-    def time_to_look(self) -> float | None:
-        """The time, if leases are to be looked at now; None where that was done a moment ago."""
+    def look_if_due(self) -> dict[str, float] | None:
+        """The times that leases are to be compared with now; None where that was done a moment ago."""
         now = self._clock()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if 0.0 <= now - self._looked_at < _LOOK_SECONDS:
             return None
         self._looked_at = now
-        return now
+        return self._times(now)
 
     def requeue_lost(self) -> list[Assignment]:
         """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted for long enough."""
         now = self._clock()
-        given = {"of_sweep": self._transactions.sweep, "now": now}
+        given = {"of_sweep": self._transactions.sweep, **self._times(now)}
         overdue = self._catalog.at_once(statements.OVERDUE, given)
-        if any(row.doubted_until is None for row in overdue):
-            self._catalog.at_once(statements.DOUBT, {**given, "until": now + DOUBT_SECONDS})
+        until = now + DOUBT_SECONDS
+        latest = until + AHEAD_SECONDS
+        if any(row.doubted_until is None or row.doubted_until > latest for row in overdue):
+            self._catalog.at_once(statements.DOUBT, {**given, "until": until, "latest_doubt": latest})
         lost = {(row.number, row.attempt): self._termination_of(row.worker) for row in overdue if _is_lost(row, now)}
         self._looked_at = now
         if not lost:
             return []
         with self._transactions.deciding() as connection:
             return self._requeue(connection, given, lost)
+
+    def _times(self, now: float) -> dict[str, float]:
+        """Between which ends of leases one is held: beyond the latest it was given before the clock was set back."""
+        return {"now": now, "latest": now + self._longest + AHEAD_SECONDS}
 
     def _requeue(self, connection: Connection, given: dict[str, Any], lost: dict[tuple[int, int], Termination | None]) -> list[Assignment]:
         assignments = []

@@ -13,6 +13,8 @@ from resources.search.decide import Finish, Idle, Wait, decide
 from resources.search.state import Control
 from resources.search.suggest import Suggester
 
+LONGEST_LEASE_SECONDS = 86_400.0
+
 
 @dataclass(frozen=True)
 class Lent(Assignment):
@@ -29,6 +31,7 @@ class LoopScheduler(Scheduler):
     """As :class:`resources.scheduling.scheduler.Scheduler`; nothing here waits for a suggestion."""
 
     takes_places: ClassVar[bool] = False
+    longest_lease: ClassVar[float] = LONGEST_LEASE_SECONDS
 
     def ask(self, worker: str, lease_seconds: float, *, again: bool) -> Lent | Wait | Finish | None:
         """Hand out the next trial to a worker that works on one only; with ``again`` it may have asked before.

@@ -22,7 +22,7 @@ from resources.catalog.retry import WORKER_SECONDS, retry_transient
 from resources.catalog.trial_key import trial_key
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.gpu_hours import GpuHoursWatch
-from resources.scheduling.leases import Leases
+from resources.scheduling.leases import LEASE_SECONDS, Leases
 from resources.scheduling.suggestion_turns import SuggestionTurns
 from resources.scheduling.termination import TerminationLookup
 from resources.scheduling.transaction import RungMessage, SweepTransactions
@@ -74,6 +74,8 @@ class Scheduler:
 
     takes_places: ClassVar[bool] = True
     """Whether its trials run on the machines that the projects share."""
+    longest_lease: ClassVar[float] = LEASE_SECONDS
+    """Seconds for which a worker may have a trial without a heartbeat, at most."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class Scheduler:
         self.spec = self._retrying(self._read_spec)
         self._transactions = SweepTransactions(catalog, sweep, self.spec)
         self.rules = self._transactions.cache.rules
-        self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup)
+        self._leases = Leases(catalog, self._transactions, self._clock, termination_lookup, self.longest_lease)
         self._gpu_hours = GpuHoursWatch(catalog, sweep, self.spec)
         self._turns = SuggestionTurns(catalog, self._transactions, self._leases, self.spec, self._clock, retry_seconds)
 
@@ -253,7 +255,7 @@ class Scheduler:
     ) -> Assignment | Wait | Finish | None:
         """One try; None if params must be chosen first. ``unsure`` keeps what was handed out, in case the COMMIT gets no answer."""
         self._gpu_hours.look_if_due()
-        with self._transactions.deciding(self._leases.time_to_look()) as connection:
+        with self._transactions.deciding(self._leases.look_if_due()) as connection:
             if not self._transactions.cache.overdue:
                 return self._hand_out(connection, worker, suggester, unsure, **options)
         self._leases.requeue_lost()  # these are handed out before new trials

@@ -55,15 +55,16 @@ class StateCache:
         """Whether there is anything in it: not before the first refresh, and not after it was forgotten."""
         return self.revision >= 0
 
-    def refresh(self, connection: Connection, *, lock: bool, look_at: float | None = None) -> None:
+    def refresh(self, connection: Connection, *, lock: bool, look_at: dict[str, float] | None = None) -> None:
         """Read what changed. With ``lock`` nobody else decides about this sweep until the transaction ends.
 
-        With ``look_at``, in seconds since the epoch, ``overdue`` is then whether a running trial's lease had run out by that time.
+        With ``look_at``, the times of :data:`resources.catalog.statements.OVERDUE`, ``overdue`` is then whether a running trial's lease had
+        run out by then.
         """
         sweep, since = {"of_sweep": self.sweep}, {"of_sweep": self.sweep, "since": self.revision}
         asked: list[Asked] = [(statements.SWEEP_LOCKED if lock else statements.SWEEP, sweep)]
         asked += [(statements.NEW_RESULTS, since), (statements.CHANGED_TRIALS, since)]
-        look: list[Asked] = [(statements.OVERDUE, {**sweep, "now": look_at})] if look_at is not None else []
+        look: list[Asked] = [(statements.OVERDUE, {**sweep, **look_at})] if look_at is not None else []
         answers = together(connection, look + asked)  # leases first, before the sweep is locked
         self.overdue = bool(look and next(answers))
         (row,) = next(answers)

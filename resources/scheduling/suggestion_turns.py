@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
-from resources.catalog import Catalog, statements
+from resources.catalog import AHEAD_SECONDS, Catalog, statements
 from resources.catalog.retry import retry_transient
 from resources.scheduling.leases import Leases
 from resources.scheduling.transaction import SweepTransactions
@@ -70,7 +70,9 @@ class SuggestionTurns:
             state = self._transactions.state
             if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
                 return None
-            taken = connection.execute(statements.TAKE_SUGGESTING, {"of_sweep": sweep, "now": now, "until": self._leases.next_end()})
+            until = self._leases.next_end()
+            of = {"of_sweep": sweep, "now": now, "until": until, "latest": until + AHEAD_SECONDS}
+            taken = connection.execute(statements.TAKE_SUGGESTING, of)
             if taken.rowcount == 0:
                 return None
         with self._transactions.lock:

@@ -49,10 +49,11 @@ class SweepTransactions:
         return self.cache.state
 
     @contextmanager
-    def deciding(self, look_at: float | None = None) -> Iterator[Connection]:
+    def deciding(self, look_at: dict[str, float] | None = None) -> Iterator[Connection]:
         """A transaction in which nobody else decides about this sweep; after an error the cache is read again.
 
-        With ``look_at``, in seconds since the epoch, the cache's ``overdue`` is then whether a lease had run out by that time.
+        With ``look_at``, of :meth:`resources.scheduling.leases.Leases.look_if_due`, the cache's ``overdue`` is then whether a lease had run
+        out by then.
         """
         with self.lock:
             self._writes, self._changed = [], False

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam, case, func, null, select, true, update
 
-from resources.catalog import ProjectRow, SweepRow, TrialRow
+from resources.catalog import AHEAD_SECONDS, ProjectRow, SweepRow, TrialRow
 from resources.catalog.pipelined import Asked, together
 from resources.tenancy.shares import Fleet, Limits, Project, Sweep, has_turn, preempt, why_not
 
@@ -103,7 +103,7 @@ class _Asking:
         self._sweep, self._needs, self._now, self._worker = sweep, needs, now, worker
         self._before = next((row for row in held if row.id == sweep), None)
         before = (self._before.asking if self._before is not None else None) or {}
-        self._others = {name: asked for name, asked in before.items() if name != worker and asked > now - _FRESH}
+        self._others = {name: asked for name, asked in before.items() if name != worker and _is_since(asked, now, _FRESH)}
         if worker is not None and self._before is not None:
             # A slot of a job is a place only while a worker is in it: one that crashed, or waits for a node, would keep a place from all.
             workers = self._before.trials + len(self._others) + 1
@@ -125,15 +125,15 @@ class _Asking:
         asked_back = [(ASK_BACK, {"of_sweep": sweep, "how_many": count}) for sweep, count in self.victims]
         asking = self._others
         if self._worker is not None:
-            again = self._asked_before is None or self._asked_before < self._now - _AGAIN
-            asking = {**asking, self._worker: self._now if again else self._asked_before}
+            just_asked = self._asked_before is not None and _is_since(self._asked_before, self._now, _AGAIN)
+            asking = {**asking, self._worker: self._asked_before if just_asked else self._now}
         return [*self._note(why_not(self._fleet, self._sweep), since, asking), *asked_back]
 
     def _note(self, waiting: str | None, since: float | None, asking: dict[str, float]) -> list[Asked]:
         before = self._before
         wanted = {"waiting": waiting, "waiting_since": since, "places": self._places, "wants_gpus": self._needs, "asking": asking or None}
         known = before is not None and all(getattr(before, name) == value for name, value in wanted.items())
-        if known and before is not None and before.asked_at is not None and before.asked_at > self._now - _AGAIN:
+        if known and before is not None and before.asked_at is not None and _is_since(before.asked_at, self._now, _AGAIN):
             return []
         return [(NOTE_ASKED, {"of_sweep": self._sweep, "asked_at": self._now, **wanted})]
 
@@ -144,7 +144,7 @@ class _Asking:
 
 def _as_noted(row: Any, now: float) -> Sweep:
     """A sweep by what it said when it last asked."""
-    asks = row.asked_at is not None and row.asked_at > now - _FRESH and row.control == "run"
+    asks = row.asked_at is not None and _is_since(row.asked_at, now, _FRESH) and row.control == "run"
     wants = 0 if not asks else 1 if row.places is None else max(0, row.places - row.trials)
     return _sweep(row, wants, row.wants_gpus, now)
 
@@ -153,7 +153,14 @@ def _since(row: Any, now: float) -> float | None:
     """Since when a sweep has been held back without a longer silence; None where it is not, or was gone meanwhile."""
     asks: bool = row.asked_at is not None and row.asked_at > now - _FORGOTTEN
     since: float | None = row.waiting_since
-    return since if asks else None
+    if since is None or not asks:
+        return None
+    return since if since <= now + AHEAD_SECONDS else now  # the clock was set back meanwhile
+
+
+def _is_since(moment: float, now: float, seconds: float) -> bool:
+    """Whether a moment was no more than so many seconds ago. One that is still to come was by a clock that has been set back since."""
+    return now - seconds < moment <= now + AHEAD_SECONDS
 
 
 def _sweep(row: Any, wants: int, needs: int, now: float) -> Sweep:

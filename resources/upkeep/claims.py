@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, func, literal_column, or_, select, u
 from halving.maintenance.compaction import GRACE_SECONDS, Compacted
 from halving.query.runs import RUNNING
 from halving.records.amendments import DELETED
-from resources.catalog import Catalog, RunRow
+from resources.catalog import AHEAD_SECONDS, Catalog, RunRow
 
 LEASE_SECONDS = 120.0
 MANY_SEGMENTS = 64
@@ -93,5 +93,7 @@ def _waits(now: float, project: str | None, many: int) -> ColumnElement[bool]:
     logs = and_(RunRow.status == RUNNING, RunRow.segments < many)
     # What lies in the trash may be removed while it is compacted, which would leave the new files for ever.
     has_segments = RunRow.segments != literal_column("0")  # as the index of such rows says it; a parameter would be another condition
-    found = and_(has_segments, RunRow.compact_at <= now, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)
+    # What is to wait for longer than anything does was put off before the clock was set back.
+    is_time = or_(RunRow.compact_at <= now, RunRow.compact_at > now + LATER_SECONDS + AHEAD_SECONDS)
+    found = and_(has_segments, is_time, or_(~logs, RunRow.segments < 0), RunRow.lifecycle != DELETED)
     return found if project is None else and_(found, RunRow.project == project)

@@ -6,7 +6,7 @@ import socket
 
 from sqlalchemy import or_, select, update
 
-from resources.catalog import Catalog, RunIndexRow
+from resources.catalog import AHEAD_SECONDS, Catalog, RunIndexRow
 
 LEASE_SECONDS = 30.0
 
@@ -21,12 +21,14 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
     now = catalog.now()
     with catalog.read() as session:
         holder, until = session.execute(select(RunIndexRow.refresher, RunIndexRow.lease_until)).one()
-    if holder == name and until is not None and until > now + LEASE_SECONDS / 2:
+    latest = now + LEASE_SECONDS + AHEAD_SECONDS  # one that ends later is from before the clock was set back
+    if holder == name and until is not None and now + LEASE_SECONDS / 2 < until <= latest:
         return True  # renewed when half of it is over: each write waits for the disk
     ours = [name, holder] if _has_died(holder) else [name]
-    if until is not None and until > now and holder not in ours:
+    if until is not None and now < until <= latest and holder not in ours:
         return False
-    free = or_(RunIndexRow.refresher.in_(ours), RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now)
+    is_over = or_(RunIndexRow.lease_until.is_(None), RunIndexRow.lease_until <= now, RunIndexRow.lease_until > latest)
+    free = or_(RunIndexRow.refresher.in_(ours), is_over)
     with catalog.write() as session:
         taken = update(RunIndexRow).where(free).values(refresher=name, lease_until=now + LEASE_SECONDS).returning(RunIndexRow.id)
         return session.execute(taken).first() is not None

@@ -24,7 +24,7 @@ from halving.query.runs import list_names
 from halving.store.store import Store
 from resources.analysis.run_index.entry import Entry, next_look
 from resources.analysis.run_index.readers import Look, Readers
-from resources.analysis.run_index.write import confirm, delete_runs, postpone, write_entries
+from resources.analysis.run_index.write import bring_forward, confirm, delete_runs, postpone, write_entries
 from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.sweep_spec import stored_spec
 
@@ -67,12 +67,12 @@ class Refresher:
     """Refreshes a catalog's index from a store. To be used by one thread at a time.
 
     Args:
-        clock: seconds since the epoch.
+        clock: seconds since the epoch; by default the database's.
         processes: that read runs where there are very many; with 1 this one does.
     """
 
-    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] = time.time, *, processes: int = 1) -> None:
-        self._store, self._catalog, self._clock = store, catalog, clock
+    def __init__(self, store: Store, catalog: Catalog, clock: Callable[[], float] | None = None, *, processes: int = 1) -> None:
+        self._store, self._catalog, self._clock = store, catalog, clock or catalog.now
         self._readers, self._at_once = Readers(store, processes), _AT_ONCE if processes == 1 else _AT_ONCE_IN_PROCESSES
         self._noted = 0.0
         self._directions: dict[str, dict[str, str]] = {}
@@ -94,6 +94,8 @@ class Refresher:
 
     def _refresh(self, seconds: float, progress: Callable[[Refreshed], None] | None) -> Refreshed:
         began, now, done = time.monotonic(), self._clock(), Refreshed()
+        if bring_forward(self._catalog, now):
+            self._later, self._noted = {}, now
         new = self._list(done)
         # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.
         listed, due = time.monotonic(), self._resumed() or self._due(now)

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from resources.analysis.run_index.entry import Entry, Value
 from resources.analysis.run_index.held import Held
-from resources.catalog import Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
+from resources.catalog import AHEAD_SECONDS, Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 
 _AT_ONCE = 500  # values in a condition
 _TABLES: tuple[Any, ...] = tuple(row.__table__ for row in (RunIndexRow, RunRow, RunAttemptRow, RunNameRow, RunValueRow))
@@ -54,6 +54,20 @@ def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
         for part in _parts(looks.items()):
             ids = [place for place, _ in part]
             session.execute(update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id)))
+
+
+def bring_forward(catalog: Catalog, now: float) -> bool:
+    """Where the clock was set back since the index was refreshed last: look at all runs so much earlier; whether it was."""
+    with catalog.read() as session:
+        refreshed = session.scalar(select(_INDEX.c.refreshed_at)) or 0.0
+    if refreshed <= now + AHEAD_SECONDS:
+        return False
+    with catalog.write() as session:
+        _take_turn(session)
+        noted = update(_INDEX).where(_INDEX.c.refreshed_at == refreshed).values(refreshed_at=now).returning(_INDEX.c.id)
+        if session.execute(noted).first():  # else another process has just done so
+            session.execute(update(_RUNS).values(look_again=_RUNS.c.look_again - (refreshed - now)))
+    return True
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:

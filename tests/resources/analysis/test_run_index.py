@@ -115,6 +115,29 @@ def test_a_run_that_trains_is_seen_to_end(either_backend: Backend) -> None:
     assert names(catalog, "status = 'stopped early' and metrics.loss = 0.5") == ["a"]
 
 
+def test_runs_are_looked_at_as_soon_as_ever_when_the_clock_was_set_back(either_backend: Backend) -> None:
+    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    opened = halving.init("digits", {}, store.root, id="a", system_metrics=None)
+    refresher = Refresher(store, catalog, clock)
+    refresher.refresh()
+    opened.finish("stopped early")
+    clock.now -= 3600
+    refresher.refresh()
+    assert names(catalog, "status = running") == ["a"]
+    clock.now += 5
+    assert refresher.refresh().looked == 1
+    assert names(catalog, "status = 'stopped early'") == ["a"]
+    opened = halving.init("digits", {}, store.root, id="b", system_metrics=None)
+    refresher.refresh()
+    opened.finish("stopped early")
+    clock.now -= 3600
+    another = Refresher(store, catalog, clock)
+    another.refresh()
+    clock.now += 5
+    another.refresh()
+    assert names(catalog, "status = 'stopped early' order by run") == ["a", "b"]
+
+
 def test_the_number_of_looks_at_a_run_grows_with_the_logarithm_of_its_age() -> None:
     row = {"status": "finished", "started": 0.0, "ended": 100.0, "seconds": 100.0}
     now, looks = 100.0, 0

@@ -123,6 +123,12 @@ def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: p
     now += LEASE_SECONDS
     assert hold_lease(catalog, "b")
     assert not hold_lease(catalog, "a")
+    now -= 3600
+    assert hold_lease(catalog, "a"), "the other was killed before the clock was set back"
+    assert not hold_lease(catalog, "b")
+    now -= 3600
+    assert hold_lease(catalog, "a")
+    assert not hold_lease(catalog, "b"), "it has renewed it"
 
 
 @pytest.mark.slow

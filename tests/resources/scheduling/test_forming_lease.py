@@ -8,6 +8,7 @@ from resources.backend import Backend
 from resources.scheduling import forming_lease
 from resources.scheduling.forming_lease import FormingLease
 from resources.scheduling.forming_line import LEASE_SECONDS
+from tests.clock import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +54,19 @@ def test_a_gang_that_cannot_form_gives_its_turn_on_when_others_wait(either_backe
     assert second.take()
     second.give()
     assert first.take()
+
+
+def test_the_turn_of_a_worker_that_is_lost_ends_though_the_clock_is_set_back(
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(either_backend.catalog, "now", clock)
+    dead, living = FormingLease(either_backend.catalog, "a/1"), FormingLease(either_backend.catalog, "b/1")
+    assert dead.take()
+    assert not living.take()
+    clock.set_back()
+    assert not living.is_wanted()
+    assert living.take()
+    assert not dead.take(), "if it was only asleep it hears of it"
 
 
 def test_the_turn_of_a_worker_that_is_lost_ends(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ WAITS, FORMS = None, 100.0
 DEATHS_A_SECOND = 0.02  # of each worker of the simulation
 
 
-def place(gang: str, since: float, forms_since: float | None = WAITS, until: float = 200.0) -> Place:
+def place(gang: str, since: float, forms_since: float | None = WAITS, until: float = 160.0) -> Place:
     return Place(gang, since, forms_since, until)
 
 
@@ -29,6 +29,8 @@ def place(gang: str, since: float, forms_since: float | None = WAITS, until: flo
         ([place("a", 50.0, 60.0)], place("a", 50.0, 60.0)),  # beyond it, but nobody waits
         ([place("a", 50.0, 60.0), place("b", 80.0)], place("a", 150.0)),  # beyond it: to the end of the line
         ([place("a", 50.0, 140.0, until=149.0), place("b", 80.0)], place("a", 150.0)),  # its own place has expired
+        ([place("a", 90.0), place("b", 80.0, FORMS, until=3750.0)], place("a", 90.0, 150.0)),  # b's is from before the clock was set back
+        ([place("a", 3700.0, 3700.0, until=3750.0), place("b", 80.0, FORMS)], place("a", 150.0)),  # and so is its own
     ],
 )
 def test_a_gang_has_the_turn_if_it_is_first_and_until_others_have_waited_for_long(line: list[Place], expected: Place) -> None:

@@ -26,6 +26,7 @@ from resources.sweep_spec import SweepSpec
 from resources.tenancy import gpu_hours as project_hours
 from resources.tenancy.projects import rename_project, set_project
 from tests.backends import snapshot_row
+from tests.clock import Clock
 from tests.searches import search
 
 Spec = Callable[..., SweepSpec]
@@ -255,3 +256,20 @@ def test_of_all_processes_of_a_sweep_one_looks_at_a_time(backend: Backend, small
     with backend.catalog.write() as session:
         session.execute(update(SweepRow).values(gpu_hours_looked_at=looked - 61))
     assert isinstance(Scheduler(backend.catalog, one.id).next_work("w"), Wait)
+
+
+def test_a_spent_quota_pauses_at_the_next_look_though_the_clock_was_set_back(
+    backend: Backend, small_spec: Spec, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """It was looked at by the later time; who looks next does so again, by what its heartbeat has read as by the catalog."""
+    monkeypatch.setattr(backend.catalog, "now", clock)
+    limit(backend, 100.0)
+    first = opened(backend, small_spec(resources=GPU))
+    given = given_by(first)
+    limit(backend, 0.0)
+    monkeypatch.setattr(gpu_hours, "LOOK_SECONDS", 15.0)
+    assert Scheduler(backend.catalog, first.id).heartbeat(given) is Control.RUN, "somebody has just looked"
+    clock.set_back()
+    second = Scheduler(backend.catalog, first.id)
+    second.heartbeat(given)
+    assert second.heartbeat(given) is not Control.RUN

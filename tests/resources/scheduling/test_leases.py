@@ -13,6 +13,7 @@ from resources.backend import Backend
 from resources.catalog import AttemptRow, Catalog, RungResultRow, SnapshotRow, TrialRow
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.leases import DOUBT_SECONDS, LEASE_SECONDS
+from resources.scheduling.loop_scheduler import LONGEST_LEASE_SECONDS, LoopScheduler
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.termination import Termination
@@ -80,6 +81,55 @@ def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, sma
         assert scheduler.requeue_lost() == []
         clock.now, slow.now = clock.now + 3, slow.now + 3
         late.heartbeat(given)
+
+
+def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ever(
+    backend: Backend, small_spec: Spec, clock: Clock
+) -> None:
+    scheduler = opened(backend, small_spec(), clock)
+    living, dead = work(scheduler), work(scheduler)
+    clock.set_back()
+    assert scheduler.requeue_lost() == []
+    scheduler.heartbeat(living)
+    assert row_of(backend, dead).doubted_until == clock.now + DOUBT_SECONDS
+    clock.now += DOUBT_SECONDS
+    assert [lost.trial for lost in scheduler.requeue_lost()] == [dead.trial]
+    scheduler.heartbeat(living)
+
+
+def test_a_doubt_from_before_the_clock_was_set_back_begins_again(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
+    dead = work(scheduler)
+    clock.now += LEASE_SECONDS + 1
+    scheduler.requeue_lost()
+    clock.set_back()
+    assert scheduler.requeue_lost() == []
+    assert row_of(backend, dead).doubted_until == clock.now + DOUBT_SECONDS
+    clock.now += DOUBT_SECONDS
+    again = scheduler.next_work("pod:2")
+    assert isinstance(again, Assignment)
+    assert (again.trial, again.attempt) == (dead.trial, 2)
+
+
+def test_who_asks_for_work_looks_at_leases_though_the_clock_was_set_back(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    scheduler = opened(backend, small_spec(), clock)
+    dead = work(scheduler)
+    clock.set_back()
+    work(scheduler)
+    assert row_of(backend, dead).doubted_until == clock.now + DOUBT_SECONDS
+
+
+def test_a_loops_lease_may_be_as_long_as_the_longest(backend: Backend, small_spec: Spec, clock: Clock) -> None:
+    sweep = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="api", commit=None).id
+    scheduler = LoopScheduler(backend.catalog, sweep, clock)
+    given = scheduler.ask("loop", LONGEST_LEASE_SECONDS, again=False)
+    assert isinstance(given, Assignment)
+    clock.now += DOUBT_SECONDS
+    assert scheduler.requeue_lost() == []
+    assert row_of(backend, given).doubted_until is None
+    clock.set_back(3 * LONGEST_LEASE_SECONDS)
+    scheduler.requeue_lost()
+    assert row_of(backend, given).doubted_until == clock.now + DOUBT_SECONDS
 
 
 @pytest.mark.parametrize("how", [Scheduler.reached, Scheduler.heartbeat], ids=["a report", "a heartbeat"])

@@ -189,6 +189,24 @@ def test_a_suggestion_that_a_stop_overtook_comes_to_nothing(
     assert statuses(scheduler) == ["paused"]
 
 
+def test_the_turn_to_choose_of_a_process_that_is_gone_ends_though_the_clock_was_set_back(
+    backend: Backend, small_spec: Spec, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduler = opened(backend, small_spec(strategy=TPE), clock)
+    other = Scheduler(backend.catalog, scheduler.id, clock)
+    suggest = scheduler._turns.suggester.suggest
+
+    def killed(number: int) -> Any:
+        assert other.suggest_ahead(1) == 0
+        clock.set_back()
+        assert other.suggest_ahead(1) == 1
+        return suggest(number)
+
+    monkeypatch.setattr(scheduler._turns.suggester, "suggest", killed)
+    assert scheduler.suggest_ahead(1) == 0
+    assert statuses(scheduler) == ["suggested"]
+
+
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])
 def test_an_extended_sweep_starts_more_trials(backend: Backend, small_spec: Spec, clock: Clock, strategy: Any) -> None:
     spec = small_spec(max_trials=2, **({"strategy": strategy} if strategy else {}))

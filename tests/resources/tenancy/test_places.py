@@ -265,6 +265,49 @@ def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others(backend: Ba
     work(going)
 
 
+def test_a_sweep_whose_worker_is_gone_keeps_no_place_from_the_others_though_the_clock_was_set_back(
+    backend: Backend, opened: Open, clock: Clock
+) -> None:
+    set_project(backend.catalog, "*", max_trials=1)
+    holder, waiting, gone = opened("holder", **ONE_EPOCH), opened("waiting", **ONE_EPOCH), opened("a-gone", **ONE_EPOCH)
+    given = work(holder)
+    assert waits(gone)
+    assert waits(waiting)
+    clock.set_back()
+    pause_sweep(backend.catalog, holder.id)
+    holder.released(given, 1.0)
+    work(waiting)
+
+
+def test_who_waits_while_the_clock_is_set_back_says_so_anew_and_waits_from_then_on(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_trials=1)
+    low, high = opened("low", project="vision"), opened("high", project="vision", priority=5)
+    running = work(low)
+    assert waits(high)
+    clock.set_back()
+    assert waits(high)
+    row = row_of(high)
+    assert (row.asked_at, row.waiting_since, row.asking) == (clock.now, clock.now, {"w": clock.now})
+    clock.now += 29
+    assert waits(high)
+    assert low.heartbeat(running) is Control.RUN
+    clock.now += 1
+    assert waits(high)
+    assert low.heartbeat(running) is Control.YIELD
+
+
+def test_a_slot_whose_worker_is_gone_counts_no_place_though_the_clock_was_set_back(backend: Backend, opened: Open, clock: Clock) -> None:
+    set_project(backend.catalog, "*", max_trials=1)
+    job, other = opened("a-job", places=4, **ONE_EPOCH), opened("other", **ONE_EPOCH)
+    work(other)
+    for worker in ("gone", "alive"):
+        assert isinstance(job.next_work(worker), HeldBack)
+    assert row_of(job).places == 2
+    clock.set_back()
+    assert isinstance(job.next_work("alive"), HeldBack)
+    assert row_of(job).places == 1
+
+
 def test_a_jobs_slots_that_no_worker_is_in_keep_no_place_from_the_others(backend: Backend, opened: Open, clock: Clock) -> None:
     """Four slots, of which three are gone, or wait for a node or in a queue: their sweep asks at every end of a trial all the same."""
     set_project(backend.catalog, "*", max_trials=4)

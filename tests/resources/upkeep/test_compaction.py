@@ -71,6 +71,20 @@ def test_the_index_knows_which_runs_wait_and_compacted_ones_do_not(either_backen
     assert [one.run for one in claim(catalog, 9)] == ["few"], "it has ended since"
 
 
+def test_what_a_killed_worker_had_is_claimed_again_though_the_clock_was_set_back(
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = either_backend.catalog
+    add(either_backend.store, "a")
+    indexed(either_backend)
+    assert [one.run for one in claim(catalog, 9)] == ["a"]
+    assert claim(catalog, 9) == []
+    later(catalog, monkeypatch, -LATER_SECONDS)
+    assert count_waiting(catalog) == 1
+    assert [one.run for one in claim(catalog, 9)] == ["a"]
+    assert claim(catalog, 9) == []
+
+
 def test_a_deleted_run_does_not_wait_until_it_is_restored(backend: Backend) -> None:
     add(backend.store, "a")
     indexed(backend)
