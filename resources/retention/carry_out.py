@@ -32,10 +32,10 @@ from resources.retention.gone import Gone
 from resources.retention.journals import recover_old_journals
 from resources.retention.policy import Policy, ProjectPolicy
 from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
-from resources.retention.project_names import closest_project, is_known, known_names, names_of
+from resources.retention.project_names import closest_project, is_known, known_names
 from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
 from resources.retention.trash import empty_trash
-from resources.tenancy.projects import renamed_projects
+from resources.tenancy.projects import names_of, renamed_projects
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,9 @@ def carry_out(
         )
     policy = file.policy.with_names(renamed_projects(catalog))
     check_cold(store, policy.cold)
-    unknown = {
-        name: closest_project(store, catalog, name)
-        for name in file.policy.projects
-        if not is_known(store, catalog, names_of(catalog, name))
-    }
-    moment, kept = now or _moment(store, catalog, dry_run=dry_run), protected(store, catalog)
+    unknown = {name: closest_project(store, catalog, name) for name in file.policy.projects if not is_known(store, catalog, name)}
+    kept = protected(store, catalog)
+    moment = now or _moment(store, catalog, dry_run=dry_run)
     gone: list[Gone] = []
     problems: list[str] = []
     for name in known_names(store, catalog, project) if project else [None]:
@@ -191,7 +188,9 @@ def find_run_of(store: Store, catalog: Catalog, name: str) -> tuple[str, str]:
         NotFound, InvalidInput: as of :func:`halving.query.runs.find_run`.
     """
     project, slash, run = name.rpartition("/")
-    for other in names_of(catalog, project) if slash else []:
+    with catalog.read() as session:
+        names = names_of(session, project) if slash else []
+    for other in names:
         with contextlib.suppress(NotFound):
             return find_run(store, f"{other}/{run}")
     return find_run(store, name)

@@ -1,19 +1,13 @@
 """Which projects there are, by any name that they have or had: what a policy, and a command, may name."""
 
 import difflib
-from collections.abc import Collection
 
 from sqlalchemy import select
 
 from halving.query.runs import list_names, projects
 from halving.store.store import Store
 from resources.catalog import Catalog, ProjectRow, SweepRow
-from resources.tenancy.projects import renamed_projects
-
-
-def names_of(catalog: Catalog, project: str) -> list[str]:
-    """The names that a project has and had."""
-    return next((names for names in renamed_projects(catalog) if project in names), [project])
+from resources.tenancy.projects import names_of
 
 
 def known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
@@ -22,8 +16,9 @@ def known_names(store: Store, catalog: Catalog, project: str) -> list[str]:
     Raises:
         NotFound: neither the store nor the catalog has such a project.
     """
-    names = names_of(catalog, project)
-    if not is_known(store, catalog, names):
+    with catalog.read() as session:
+        names = names_of(session, project)
+    if not is_known(store, catalog, project):
         list_names(store, project)  # raises, and says which there are
     return names
 
@@ -35,10 +30,10 @@ def closest_project(store: Store, catalog: Catalog, project: str) -> str | None:
     return next(iter(difflib.get_close_matches(project, names, n=1)), None)
 
 
-def is_known(store: Store, catalog: Catalog, names: Collection[str]) -> bool:
-    """Whether the store has runs, or the catalog a sweep or settings, of a project with one of these names."""
-    if set(names) & set(projects(store)):
-        return True
-    queries = select(SweepRow.id).where(SweepRow.project.in_(names)), select(ProjectRow.name).where(ProjectRow.name.in_(names))
+def is_known(store: Store, catalog: Catalog, project: str) -> bool:
+    """Whether the store has runs, or the catalog a sweep or settings, of a project, by any name that it has or had."""
     with catalog.read() as session:
-        return any(session.scalar(query.limit(1)) is not None for query in queries)
+        names = names_of(session, project)
+        sweep = session.scalar(select(SweepRow.id).where(SweepRow.project.in_(names)).limit(1))
+        settings = session.scalar(select(ProjectRow.name).where(ProjectRow.name.in_(names)).limit(1))
+    return sweep is not None or settings is not None or not set(names).isdisjoint(projects(store))

@@ -64,10 +64,10 @@ def list_projects(catalog: Catalog) -> list[ProjectLine]:
     with catalog.read() as session:
         rows = {row.name: row for row in session.scalars(select(ProjectRow))}
         held = _held(session)
-    now_called = {former: row.name for row in rows.values() for former in row.former_names}
+        called = names_now(session)
     sums = {name: _Held() for name in rows}
     for sweep, project, waiting, trials, gpus, gpus_waiting in held:
-        for name in {now_called.get(project, project), *({ALL} & rows.keys())}:
+        for name in {called.get(project, project), *({ALL} & rows.keys())}:
             total = sums.setdefault(name, _Held())
             total.searching += 1
             total.trials += int(trials)
@@ -202,6 +202,11 @@ def renamed_projects(catalog: Catalog) -> list[list[str]]:
     """All names of each project that was ever renamed, the one that it has first."""
     with catalog.read() as session:
         return [[row.name, *row.former_names] for row in session.scalars(select(ProjectRow).order_by(ProjectRow.name)) if row.former_names]
+
+
+def names_now(session: Session) -> dict[str, str]:
+    """Former names of projects, with the name that each has now."""
+    return {former: row.name for row in session.scalars(select(ProjectRow)) for former in row.former_names}
 
 
 def all_names_of(session: Session, projects: Iterable[str]) -> list[str]:

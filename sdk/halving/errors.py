@@ -39,7 +39,7 @@ class StoreUnavailable(StoreError, ConnectionError):
     retry_after = 0.0
 
 
-class Damaged(StoreError):
+class Damaged(StoreError, ValueError):
     """A file of the store is not what it must be; the message names it."""
 
 

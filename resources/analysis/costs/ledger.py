@@ -11,11 +11,12 @@ from sqlalchemy.orm import Session
 from halving.query.runs import RUNNING, UNFINISHED
 from resources.analysis.attempts import is_audit
 from resources.analysis.costs.sums import AUDIT, FAILED, FINAL, OPEN, OTHERS, PRUNED, RERUNS, SCRIPTS, WINNER, Held
-from resources.analysis.run_index.held import ELSEWHERE, RERUN
-from resources.catalog import AttemptRow, ProjectRow, RunAttemptRow, RungResultRow, RunRow, SweepRow, TrialRow
+from resources.analysis.run_index.attempt_rows import ELSEWHERE, RERUN
+from resources.catalog import AttemptRow, RunAttemptRow, RungResultRow, RunRow, SweepRow, TrialRow
 from resources.catalog.held import held_between, held_seconds, seconds_by_month
 from resources.catalog.trial_key import trial_key
 from resources.search.state import Status
+from resources.tenancy.projects import names_now
 
 # Of runs that are no trials, by their status, as trials' attempts have them; any other status is the script's own word.
 _OUTCOMES = {"finished": "complete", "failed": "fail", "crashed": "retry", UNFINISHED: "preempted", RUNNING: None}
@@ -48,7 +49,7 @@ def held_of(session: Session, now: float, *which: ColumnElement[bool], winners: 
         .where(*which)
         .order_by(attempt.started_at, attempt.sweep, attempt.trial, attempt.attempt)
     )
-    called = _names_now(session)
+    called = names_now(session)
     return [_held(row, called.get(row.project, row.project), now, winners or {}) for row in session.execute(query)]
 
 
@@ -88,15 +89,10 @@ def held_by_runs(session: Session, projects: Sequence[str] | None, run: str | No
     )
     query = query if projects is None else query.where(RunRow.project.in_(projects))
     query = query if run is None else query.where(RunRow.run == run)
-    called = _names_now(session)
+    called = names_now(session)
     rows = session.execute(query).all()
     held = [_held_by_run(row, called.get(row.project, row.project), each=each) for row in rows if row.kind != ELSEWHERE]
     return RunsHeld(held, sum(row.attempts for row in rows if row.kind == ELSEWHERE))
-
-
-def _names_now(session: Session) -> dict[str, str]:
-    """Former names of projects, with the name that each has now."""
-    return {former: row.name for row in session.scalars(select(ProjectRow)) for former in row.former_names}
 
 
 def _held_by_run(row: Any, project: str, *, each: bool) -> Held:

@@ -15,7 +15,7 @@ from halving.query.curve_table import as_text
 from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
-from resources.analysis.run_index.held import Held, held_of
+from resources.analysis.run_index.attempt_rows import AttemptColumns, attempt_rows
 from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -49,7 +49,7 @@ class Entry:
 
     row: dict[str, Any]
     values: dict[tuple[str, str], Value]
-    held: list[Held]
+    held: list[AttemptColumns]
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
@@ -79,7 +79,7 @@ def read_entry(store: Store, project: str, run: str, known: dict[str, Any] | Non
     if unchanged and known and known["status"] == info.status:
         return None
     row = {**_row(info), "signature": signature, "segments": segments}
-    return Entry(row, _values(listed, info), held_of(info, partial(last_point, store, project, run)))
+    return Entry(row, _values(listed, info), attempt_rows(info, partial(last_point, store, project, run)))
 
 
 def _signature(run: ListedRun) -> str:

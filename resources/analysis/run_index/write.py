@@ -8,8 +8,8 @@ from sqlalchemy import Table, and_, case, delete, insert, or_, select, tuple_, u
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from resources.analysis.run_index.attempt_rows import AttemptColumns
 from resources.analysis.run_index.entry import Entry, Value
-from resources.analysis.run_index.held import Held
 from resources.catalog import AHEAD_SECONDS, Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 
 _AT_ONCE = 500  # values in a condition
@@ -113,7 +113,7 @@ def _put_runs(session: Session, rows: list[dict[str, Any]]) -> dict[tuple[str, s
     return found
 
 
-def _put_attempts(session: Session, held: dict[int, list[Held]]) -> None:
+def _put_attempts(session: Session, held: dict[int, list[AttemptColumns]]) -> None:
     """Give runs these attempts and no others."""
     for part in _parts(held):
         session.execute(delete(_ATTEMPTS).where(_ATTEMPTS.c.run_id.in_(part)))

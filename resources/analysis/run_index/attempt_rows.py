@@ -17,11 +17,11 @@ _TRIAL_KEY = re.compile(r"(.+)\.(\d{4,9})")
 _FIRST, _LAST = (datetime(*day, tzinfo=UTC).timestamp() for day in ((1, 1, 1), (9999, 11, 30)))  # what the calendar has
 _LONGEST = 10 * 366 * 86_400.0  # what is said to have taken longer has two clocks, and is of the month of its end
 
-Held = dict[str, Any]
+AttemptColumns = dict[str, Any]
 """The columns of an attempt's row but for its run. It has one for each month."""
 
 
-def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Held]:
+def attempt_rows(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[AttemptColumns]:
     """The rows of a run's attempts; none of a trial's own run, whose attempts the catalog has.
 
     Args:
@@ -32,7 +32,7 @@ def held_of(info: RunInfo, last_sign: Callable[[int], float | None]) -> list[Hel
     of_trial = _TRIAL_KEY.fullmatch(info.run)
     trial = {"sweep": of_trial[1] if of_trial else None, "trial": int(of_trial[2]) if of_trial else None}
     begins = [seconds_of(attempt.started) for attempt in info.attempts]
-    rows: list[Held] = []
+    rows: list[AttemptColumns] = []
     for attempt, began, next_began in zip(info.attempts, begins, [*begins[1:], None], strict=True):
         seconds = _seconds(attempt, began, next_began, last_sign)
         of_attempt = {
@@ -61,7 +61,7 @@ def _seconds(attempt: RunAttempt, began: float, next_began: float | None, last_s
     return max(0.0, (until if next_began is None else min(until, next_began)) - began)
 
 
-def _machines(info: RunInfo, start: dict[str, Any]) -> Held:
+def _machines(info: RunInfo, start: dict[str, Any]) -> AttemptColumns:
     hardware = (start.get("provenance") or {}).get("hardware") or {}
     ranks = start.get("ranks") or {}
     if not hardware or {"imported", "tracked"} & info.parent.keys():
