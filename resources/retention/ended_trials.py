@@ -78,13 +78,16 @@ def drop_checkpoints(
         ranked, reported = _best(catalog, sweep, top_k), _reported(store, catalog, project, sweep)
         if ranked is None:
             continue
-        with catalog.read() if dry_run else catalog.write() as session:
-            query = select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number)
-            rows = list(session.scalars(query if dry_run else query.with_for_update()))
-            trials = [*trials_of(session, project, sweep, rows, {**ranked, **reported}, rerun)]
-            decided = decide(trials)
-            for row in [] if dry_run else rows:
-                row.checkpoints_left = decided.get(row.number, row.checkpoints_left)
+        known, query = {**ranked, **reported}, select(TrialRow).where(TrialRow.sweep == sweep).order_by(TrialRow.number)
+        with catalog.read() as session:
+            decided = decide([*trials_of(session, project, sweep, list(session.scalars(query)), known, rerun)])
+        if decided and not dry_run:
+            # Again, with the trials' rows held: somebody may have begun to go on from one of them.
+            with catalog.write() as session:
+                rows = list(session.scalars(query.with_for_update()))
+                decided = decide([*trials_of(session, project, sweep, rows, known, rerun)])
+                for row in rows:
+                    row.checkpoints_left = decided.get(row.number, row.checkpoints_left)
         dropped.update(((sweep, number), left) for number, left in decided.items())
     return dropped
 

@@ -22,6 +22,7 @@ from resources.catalog.trial_key import trial_key
 from resources.retention import carry_out as carrying
 from resources.retention import ended_trials
 from resources.retention.carry_out import Outcome, carry_out, explain, find_run_of
+from resources.retention.ended_trials import drop_checkpoints
 from resources.retention.gone import Gone
 from resources.retention.policy import parse_policy
 from resources.retention.policy_file import PolicyFile, load_policy
@@ -114,6 +115,34 @@ def test_the_best_trials_have_days_of_their_own_and_what_a_report_tells_of_stays
         backend.catalog.sweep(session, sweep).finished_at = datetime.now(UTC) - timedelta(days=31)
     explained = explain(backend.store, backend.catalog, parse_policy(policy, "retention.yaml"), "small", trial_key(sweep, 1))
     assert explained["reason"] is None
+
+
+@pytest.mark.parametrize("which", ["the best", "a report's winner"])
+def test_of_a_sweep_of_which_nothing_more_goes_no_row_is_held(
+    either_backend: Backend, spec: SweepSpec, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    backend, sweep = either_backend, add_sweep(either_backend, spec)
+    policy = parse_policy({"checkpoints": {"top_k": 1, "days": 14} | ({} if which == "the best" else {"top_k_days": 15})}, "retention.yaml")
+    if which != "the best":
+        winner = {"key": trial_key(sweep, 3), "checkpoint": digest_of(content(trial_key(sweep, 3), 3))}
+        report = backend.store.put_blob(json.dumps({"name": "small", "winner": winner}).encode())
+        with backend.catalog.write() as session:
+            session.add(ReportRow(sweep=sweep, digest=report, html=backend.store.put_blob(b"page"), metrics={}, created_at=utcnow()))
+    write = backend.catalog.write
+    written: list[dict[str, Any]] = []
+
+    def count_write(**given: Any) -> Any:
+        written.append(given)
+        return write(**given)
+
+    monkeypatch.setattr(backend.catalog, "write", count_write)
+
+    def dropped() -> int:
+        now = datetime.now(UTC) + timedelta(days=30)
+        return len(drop_checkpoints(backend.store, backend.catalog, "small", policy.of("small").checkpoints, rerun=(), now=now))
+
+    assert (dropped(), len(written)) == (5, 1)
+    assert (dropped(), len(written)) == (0, 1)
 
 
 def test_a_machine_whose_clock_is_fast_deletes_nothing_too_early(
