@@ -113,6 +113,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
     from resources.execution.concurrency import concurrency_of
     from resources.scheduling.gpu_hours import check_gpu_hours
+    from resources.scheduling.sweeps import has_unfinished
     from resources.sweep_spec import load_spec
     from resources.sweep_spec.lint import lint
 
@@ -121,7 +122,8 @@ def _sweep(arguments: argparse.Namespace) -> int:
         raise InvalidInput(f"--refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")
     concurrency_of(spec)  # raises when a trial needs more than this machine or cluster has
     backend, console = backend_of(arguments), console_of(arguments)
-    forecast = check_gpu_hours(backend.catalog, spec)  # raises when there are too few left
+    goes_on = has_unfinished(backend.catalog, spec, "job")
+    forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # raises when there are too few left
     home = cli_views.dagster_home(backend.store)
     try:
         home.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     from resources.catalog.opening import catalog_at_hand
     from resources.features.wanted import views_of
     from resources.scheduling.gpu_hours import check_gpu_hours
+    from resources.scheduling.sweeps import has_unfinished
     from resources.scheduling.warm_start import warm_start_sources
     from resources.search.rules import max_trials
     from resources.sweep_spec import check_functions, load_spec
@@ -32,7 +33,7 @@ def run_check(arguments: argparse.Namespace) -> int:
     if spec.warm_start:
         warm_start_sources(backend_of(arguments).catalog, spec)  # raises when one of them does not fit
     catalog = catalog_at_hand(backend_of(arguments).store) if spec.resources.largest.gpus else None
-    forecast = check_gpu_hours(catalog, spec)  # raises when there are too few left
+    forecast = check_gpu_hours(catalog, spec, goes_on=has_unfinished(catalog, spec, "job"))  # raises when there are too few left
     warnings = lint(spec)
     if arguments.json:
         dumped = spec.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -24,7 +24,7 @@ from resources.backend import Backend
 from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
 from resources.datasets.data_checks import check_data
-from resources.datasets.known_snapshots import Snapshot, known_snapshot, usable
+from resources.datasets.known_snapshots import known_snapshot, usable
 from resources.datasets.snapshots import manifest_before, snapshot_for
 from resources.evaluation.report import explain_failures
 from resources.evaluation.spec_checks import check_evaluation
@@ -37,7 +37,7 @@ from resources.features.wanted import views_of
 from resources.registry.promotion import evaluate
 from resources.scheduling import intents
 from resources.scheduling.gpu_hours import check_gpu_hours
-from resources.scheduling.sweeps import open_sweep, unfinished_sweep
+from resources.scheduling.sweeps import has_unfinished, open_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials, seeds_of
 from resources.search.state import Control
@@ -77,10 +77,12 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
             views_of(spec.dataset)  # raises when there is no such view
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
         load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
-        forecast = check_gpu_hours(backend.catalog, spec, anew=_opens_anew(context, backend))
+        check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))  # before anything is stored
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
         snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=True, refresh=refresh)
-        if not allow_deprecated and not _goes_on(context, backend, spec, snapshot):
+        goes_on = _goes_on(context, backend, spec, snapshot.digest)
+        forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # again: the unfinished sweep may be on another snapshot
+        if not allow_deprecated and not goes_on:
             usable(snapshot, "snapshot" if spec.snapshot else "dataset")
         dataset = Dataset(backend.store, snapshot.name, snapshot.digest)
         manifest = dataset.manifest
@@ -240,23 +242,16 @@ def _trains(context: dg.OpExecutionContext, backend: Backend) -> bool:
     return intent is None or intents.find(backend.catalog, intent).payload["driver"] != "api"
 
 
-def _opens_anew(context: dg.OpExecutionContext, backend: Backend) -> bool:
-    """Whether the run opens a sweep that there is not yet, whatever others of the same spec are unfinished: an intent does."""
+def _goes_on(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: str | None = None) -> bool:
+    """Whether the run goes on with a sweep that was opened before, on whatever snapshot where that is not taken yet.
+
+    An intent has a sweep of its own, whatever others of the same spec are unfinished.
+    """
     intent = context.run.tags.get(INTENT)
     if intent is None:
-        return False
+        return has_unfinished(backend.catalog, spec, "sensors" if context.job_name == launch_sweep.name else "job", snapshot)
     with backend.catalog.read() as session:
-        return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is None
-
-
-def _goes_on(context: dg.OpExecutionContext, backend: Backend, spec: SweepSpec, snapshot: Snapshot) -> bool:
-    """Whether the run goes on with a sweep that was opened before: its snapshot may have been deprecated since."""
-    intent = context.run.tags.get(INTENT)
-    with backend.catalog.read() as session:
-        if intent is not None:
-            return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is not None
-        driver = "sensors" if context.job_name == launch_sweep.name else "job"
-        return unfinished_sweep(session, spec, snapshot.digest, driver) is not None
+        return session.get(SweepRow, intents.find(backend.catalog, intent).sweep) is not None
 
 
 def _known_projects(context: dg.OpExecutionContext, backend: Backend) -> list[str] | None:

@@ -149,15 +149,15 @@ def expected_of_open(session: Session, projects: Iterable[str], now: float) -> f
     return expected
 
 
-def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, anew: bool = False) -> Forecast:
+def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, goes_on: bool = False) -> Forecast:
     """Check that a sweep fits into what its project has left of its GPU-hours this month beside the project's unfinished sweeps; give
     what it is expected to take.
 
-    One that goes on (the same spec has an unfinished sweep) is not refused: it is paused when there are none left.
+    One that goes on is not refused: it is paused when there are none left.
 
     Args:
         catalog: None where there is none yet: nothing is known then, and nothing limited.
-        anew: what is asked for opens another sweep in any case, also beside an unfinished one of the same spec.
+        goes_on: what is asked for goes on with a sweep that was opened before.
 
     Raises:
         InvalidInput: it would take more than there is, or nothing is left.
@@ -169,10 +169,8 @@ def check_gpu_hours(catalog: Catalog | None, spec: SweepSpec, *, anew: bool = Fa
         quota = gpu_hours_of(session, spec.project, now)
         if quota is None:
             return Forecast(names_of(session, spec.project)[0], estimate)
-        same = (SweepRow.spec_digest == spec.digest, SweepRow.project.in_(quota.projects), SweepRow.status.in_(OPEN))
-        refusable = anew or session.scalar(select(SweepRow.id).where(*same).limit(1)) is None
         forecast = Forecast(quota.project, estimate, quota, expected_of_open(session, quota.projects, now))
-    if refusable and (reason := forecast.refusal(spec)):
+    if not goes_on and (reason := forecast.refusal(spec)):
         raise InvalidInput(reason)
     return forecast
 

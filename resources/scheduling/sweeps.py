@@ -87,14 +87,27 @@ def open_sweep(
         return row
 
 
-def unfinished_sweep(session: Session, spec: SweepSpec, snapshot: str, driver: str) -> SweepRow | None:
+def has_unfinished(catalog: Catalog | None, spec: SweepSpec, driver: str, snapshot: str | None = None) -> bool:
+    """Whether a launch of a spec goes on with an unfinished sweep; without a catalog there is none.
+
+    Args:
+        snapshot: None where it is not taken yet: whether there is one on whatever snapshot.
+    """
+    if catalog is None:
+        return False
+    with catalog.read() as session:
+        return unfinished_sweep(session, spec, snapshot, driver) is not None
+
+
+def unfinished_sweep(session: Session, spec: SweepSpec, snapshot: str | None, driver: str) -> SweepRow | None:
     """The sweep that a launch of a spec on a snapshot goes on with: the newest of them that has not ended; None if there is none.
 
     An earlier version, which had fewer fields or other defaults, may have worked out another digest of the spec.
     """
-    projects = names_of(session, spec.project)
-    of_launch = (SweepRow.name == spec.name, SweepRow.snapshot == snapshot, SweepRow.driver == driver, SweepRow.project.in_(projects))
+    of_launch = (SweepRow.name == spec.name, SweepRow.driver == driver, SweepRow.project.in_(names_of(session, spec.project)))
     query = select(SweepRow).where(*of_launch, SweepRow.status.in_(OPEN))
+    if snapshot is not None:
+        query = query.where(SweepRow.snapshot == snapshot)
     return next((row for row in session.scalars(query.order_by(SweepRow.created_at.desc())) if _is_of(row, spec)), None)
 
 

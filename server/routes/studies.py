@@ -88,7 +88,7 @@ def launch(
         concurrency_of(checked)
     else:
         check_study(checked)
-    check_gpu_hours(state.catalog, checked, anew=True)
+    check_gpu_hours(state.catalog, checked)
     here = driver == "api" and checked.snapshot is not None and checked.judged_by is None
     # Before the transaction, too: within it a second connection would be waited for while this one is held.
     snapshot = snapshot_for(state.store, state.catalog, checked).digest if here else ""

@@ -138,7 +138,7 @@ def restore(
 
 def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Response:
     concurrency_of(spec)
-    check_gpu_hours(state.catalog, spec, anew=True)
+    check_gpu_hours(state.catalog, spec)
 
     def write(session: Session) -> tuple[int, Any]:
         row = intents.add(session, spec, kind="training-run", driver="sensors", actor=caller.actor)

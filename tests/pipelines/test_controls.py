@@ -154,3 +154,9 @@ def test_check_says_what_a_launch_would_take_of_its_projects_gpu_hours_and_is_re
     assert "max_trials = 6 is not accepted: the sweep would take about 12 GPU-hours" in refused[2]
     assert f"project vision has {left.left:.4g} of its 10 GPU-hours left this month: give fewer trials" in refused[2]
     assert checked("--json", max_trials=6)[:2] == (1, "")
+    larger = small_spec(project="vision", resources={"gpus": 1}, strategy={"random": {"budget": 2}}, max_trials=6)
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:s"))
+    for driver, status in (("sensors", 1), ("job", 0)):
+        open_sweep(backend.catalog, larger, "sha256:s", driver=driver, commit=None)
+        assert checked(max_trials=6)[0] == status, "what goes on with the sweep of an earlier `halving sweep` is not refused"

@@ -17,7 +17,7 @@ from pipelines.definitions import defs
 from pipelines.jobs import INTENT
 from pipelines.sensors import finish_sweeps, launch_requested, start_trials
 from resources.backend import Backend
-from resources.catalog import Catalog, IntentRow, ProjectRow, SweepRow, utcnow
+from resources.catalog import Catalog, IntentRow, ProjectRow, SnapshotRow, SweepRow, utcnow
 from resources.datasets.snapshots import take_snapshot
 from resources.scheduling import intents
 from resources.scheduling.loop_scheduler import LoopScheduler
@@ -25,6 +25,7 @@ from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import open_sweep, stop_sweep
 from resources.scheduling.training_runs import cancel, first_run
 from resources.sweep_spec import SweepSpec, parse_spec
+from tests.backends import snapshot_row
 from tests.searches import search
 
 Small = Callable[..., dict[str, Any]]
@@ -97,6 +98,41 @@ def test_a_sweep_without_gpu_hours_is_refused_by_its_intent_by_its_job_and_by_th
     assert said in str(failure.step_failure_data.user_failure_data)
     assert [sweep.id for sweep in sweeps(backend)] == [other.id]
     assert status(backend, intent)[0] != "done"
+
+
+def test_without_gpu_hours_a_job_goes_on_with_the_unfinished_sweep_of_its_driver_and_snapshot_alone(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("HALVING_ROOT", backend.store.root)
+    spec = small(resources={"gpus": 1}, max_trials=2)
+    with backend.catalog.write() as session:
+        session.add(ProjectRow(name="small", owners=[], weight=1.0, gpu_hours=0.0, former_names=[], created_at=utcnow()))
+        session.add(snapshot_row("sha256:before"))
+
+    def launched() -> tuple[bool, str]:
+        job = defs.get_job_def("launch_sweep")
+        run = job.execute_in_process(run_config=spec, instance=instance, raise_on_error=False)
+        failures = [event.step_failure_data for event in run.all_events if event.is_step_failure]
+        return run.success, "\n".join(str(failure.user_failure_data) for failure in failures)
+
+    def snapshots() -> int:
+        with backend.catalog.read() as session:
+            return len(session.scalars(select(SnapshotRow)).all())
+
+    refused = "project small has 0 of its 0 GPU-hours left"
+    of_command = open_sweep(backend.catalog, parse_spec(spec), "sha256:before", driver="job", commit=None).id
+    success, error = launched()
+    assert (success, refused in error, snapshots()) == (False, True, 1), "refused before anything is stored"
+    on_other = open_sweep(backend.catalog, parse_spec(spec), "sha256:before", driver="sensors", commit=None).id
+    success, error = launched()
+    assert (success, refused in error) == (False, True)
+    digest = take_snapshot(backend.store, backend.catalog, parse_spec(spec).dataset).digest
+    unfinished = open_sweep(backend.catalog, parse_spec(spec), digest, driver="sensors", commit=None).id
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, unfinished).spec_digest = "sha256:of an earlier version"
+    assert launched() == (True, "")
+    assert {sweep.id for sweep in sweeps(backend)} == {of_command, on_other, unfinished}
 
 
 def test_a_run_that_is_carried_out_twice_opens_one_sweep(backend: Backend, instance: dg.DagsterInstance, small: Small) -> None:

@@ -19,7 +19,7 @@ from resources.scheduling import gpu_hours
 from resources.scheduling.assignment import Assignment, Superseded
 from resources.scheduling.gpu_hours import check_gpu_hours, estimate_of, gpu_epochs
 from resources.scheduling.scheduler import Scheduler
-from resources.scheduling.sweeps import open_sweep, pause_sweep, resume_sweep, stop_sweep
+from resources.scheduling.sweeps import has_unfinished, open_sweep, pause_sweep, resume_sweep, stop_sweep
 from resources.search.decide import Continue, Finish, Requeue, Wait
 from resources.search.state import Control, Status
 from resources.sweep_spec import SweepSpec
@@ -124,7 +124,7 @@ def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice
     scheduler = opened(backend, larger)
     with pytest.raises(InvalidInput, match=r"has 16 of its 20 GPU-hours left this month, of which its unfinished sweeps .* take 8:"):
         check_gpu_hours(backend.catalog, largest)
-    check_gpu_hours(backend.catalog, larger, anew=True)
+    check_gpu_hours(backend.catalog, larger)
     for _ in range(2):
         given = given_by(scheduler)
         scheduler.reached(given, ReachedRung(2, {"score": 1.0}, "sha256:c"), 2 * HOUR)
@@ -140,15 +140,26 @@ def test_what_unfinished_sweeps_are_still_expected_to_take_is_not_promised_twice
 def test_a_sweep_that_goes_on_is_not_refused_and_another_of_its_spec_is(backend: Backend, small_spec: Spec) -> None:
     spec = small_spec(resources=GPU)
     limit(backend, 0.0)
-    opened(backend, spec)
-    check_gpu_hours(backend.catalog, spec)
+
+    def check(spec: SweepSpec, driver: str = "job", snapshot: str | None = None) -> None:
+        check_gpu_hours(backend.catalog, spec, goes_on=has_unfinished(backend.catalog, spec, driver, snapshot))
+
+    sweep = opened(backend, spec).id
+    for snapshot in (None, "sha256:s"):
+        check(spec, snapshot=snapshot)
+    for driver, snapshot in (("sensors", None), ("sensors", "sha256:s"), ("job", "sha256:other")):
+        with pytest.raises(InvalidInput, match="has 0 of its 0 GPU-hours left"):
+            check(spec, driver, snapshot)
     with pytest.raises(InvalidInput, match="has 0 of its 0 GPU-hours left"):
-        check_gpu_hours(backend.catalog, spec, anew=True)
+        check_gpu_hours(backend.catalog, spec)
+    with backend.catalog.write() as session:
+        backend.catalog.sweep(session, sweep).spec_digest = "sha256:of an earlier version"
+    check(spec)
     rename_project(backend.catalog, "small", "little")
-    check_gpu_hours(backend.catalog, small_spec(resources=GPU, project="little", priority=3))
+    check(small_spec(resources=GPU, project="little", priority=3))
     set_project(backend.catalog, "other", gpu_hours=0.0)
     with pytest.raises(InvalidInput, match="project other has 0 of its 0 GPU-hours left"):
-        check_gpu_hours(backend.catalog, small_spec(resources=GPU, project="other"))
+        check(small_spec(resources=GPU, project="other"))
 
 
 def test_at_the_end_of_the_hours_running_trials_are_given_back_and_all_goes_on_by_itself_with_more(
