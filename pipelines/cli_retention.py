@@ -66,7 +66,7 @@ def run_retention(arguments: argparse.Namespace) -> int:
         if (home := dagster_home(backend.store)).is_dir():
             from pipelines.dagster_records import forget_sweeps_of_home
 
-            done = replace(done, gone=[*done.gone, *forget_sweeps_of_home(home, catalog, file.policy, **how)])
+            done = replace(done, gone=[*done.gone, *forget_sweeps_of_home(home, backend.store, catalog, file.policy, **how)])
     if not done.dry_run and arguments.project is None:
         note(backend.store, done)
     if arguments.json:

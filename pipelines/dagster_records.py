@@ -4,14 +4,15 @@ What matters later is elsewhere: the catalog has the sweep, its trials, reports 
 has ended for the policy's days, its runs and partitions are removed through Dagster's instance, but never those of a sweep whose winner is
 champion or staging: people look there first. A sweep's partition goes last: while it is there, there is more to do.
 
-Runs of upkeep and of decisions, and launches that came to no sweep, go when they ended so long ago. Those of other jobs stay: they
-materialize assets.
+Runs of upkeep and of decisions, and launches that came to no sweep, go when they ended so long ago. Nothing in them says of which store
+they are, so they go only where the instance is known to be of one store. Those of other jobs stay: they materialize assets.
 """
 
 import itertools
+import re
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from sqlalchemy import select
 
 from assets.sweeps import SWEEPS
 from assets.trials import TRIALS
+from halving import Store
 from pipelines.dagster_storage import open_instance
 from resources.catalog import Catalog, ModelVersionRow, SweepRow
 from resources.execution.kubernetes.pod_manifests import SWEEP_LABEL
@@ -37,6 +39,7 @@ _AT_ONCE = 500  # runs that are in memory
 
 _SHORTEST = timedelta(days=1)  # the sensors look at what has ended within the last hour
 _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_LOG = re.compile(r".+-\d{8}-\d{6}-\d+\.(log|yaml)", re.DOTALL)  # as `halving sweep` names the files of a job that it starts
 _GOING_ON = [status for status in dg.DagsterRunStatus if status not in _ENDED]
 
 
@@ -65,8 +68,17 @@ UPKEEP = (
 _LAUNCHES = ("sweep", "launch_sweep")  # of a run that has come to a sweep the record goes with the sweep's
 
 
-def forget_sweeps_of_home(home: Path, catalog: Catalog, policy: Policy, *, project: str | None = None, dry_run: bool = False) -> list[Gone]:
+def is_home_of(store: Store, home: Path) -> bool:
+    """Whether a folder (``DAGSTER_HOME``) is the one in the store, and so no other store's."""
+    return home.resolve() == Path(f"{store.root}/dagster").resolve()
+
+
+def forget_sweeps_of_home(
+    home: Path, store: Store, catalog: Catalog, policy: Policy, *, project: str | None = None, dry_run: bool = False
+) -> list[Gone]:
     """The same of the instance in a folder (``DAGSTER_HOME``); nothing where there is none.
+
+    Of a folder outside the store, which others may share, only what is tagged with a sweep of this catalog goes.
 
     Raises:
         DagsterError: the folder's ``dagster.yaml`` is not accepted.
@@ -74,9 +86,12 @@ def forget_sweeps_of_home(home: Path, catalog: Catalog, policy: Policy, *, proje
     if not home.is_dir():
         return []
     with open_instance(home) as instance:
-        gone = forget_sweeps(instance, catalog, policy, project=project, dry_run=dry_run)
+        is_own = is_home_of(store, home)
+        gone = forget_sweeps(instance, catalog, policy, is_own=is_own, project=project, dry_run=dry_run)
     days = policy.dagster.days
-    return gone if days is None or project else [*gone, *_forget_logs(home / "logs", time.time() - 86_400 * max(1.0, days), dry_run)]
+    if days is None or project or not is_own:
+        return gone
+    return [*gone, *_forget_logs(home / "logs", time.time() - 86_400 * max(1.0, days), dry_run)]
 
 
 def forget_sweeps(
@@ -84,6 +99,7 @@ def forget_sweeps(
     catalog: Catalog,
     policy: Policy,
     *,
+    is_own: bool,
     project: str | None = None,
     dry_run: bool = False,
     now: datetime | None = None,
@@ -94,6 +110,7 @@ def forget_sweeps(
     It may be killed anywhere and repeated. A sweep of which a run of Dagster's still goes on is left alone.
 
     Args:
+        is_own: whether no other store has runs in the instance: runs of upkeep, which do not say whose they are, go only then.
         project: only its sweeps, by any name that it has or had (default: all, and upkeep).
         dry_run: only count what would go, without a bound.
         now: the moment to count from (default: the earlier one that the clocks of this machine and of the catalog say).
@@ -130,34 +147,28 @@ def forget_sweeps(
         counts[sweep.project, "Dagster partitions"] += len(going)
         if left <= 0:
             break
-    if project is None and policy.dagster.days is not None:
+    if is_own and project is None and policy.dagster.days is not None:
         before = moment - max(_SHORTEST, timedelta(days=policy.dagster.days))
         # All are listed first: a listing goes on behind a run that must be there.
-        going_runs = [*itertools.islice(_without_sweep(instance, catalog, before), None if dry_run else max(0, left))]
+        going_runs = [*itertools.islice(_without_sweep(instance, before), None if dry_run else max(0, left))]
         for run_id in [] if dry_run else going_runs:
             _delete_run(instance, run_id)
         counts["", "Dagster runs"] += len(going_runs)
     return [Gone(name, kind, count, 0) for (name, kind), count in sorted(counts.items()) if count]
 
 
-def _without_sweep(instance: dg.DagsterInstance, catalog: Catalog, before: datetime) -> Iterator[str]:
+def _without_sweep(instance: dg.DagsterInstance, before: datetime) -> Iterator[str]:
     """The runs of upkeep, and of launches that came to no sweep, that ended before a moment."""
     for job in (*UPKEEP, *_LAUNCHES):
         filters, cursor = dg.RunsFilter(job_name=job, statuses=[*_ENDED], updated_before=before), None
         while runs := instance.get_runs(filters, cursor=cursor, limit=_AT_ONCE):
             cursor = runs[-1].run_id
-            known = _known_sweeps(catalog, {run.tags.get(SWEEP_LABEL, "") for run in runs}) if job in _LAUNCHES else set()
-            yield from (run.run_id for run in runs if run.tags.get(SWEEP_LABEL) not in known)
-
-
-def _known_sweeps(catalog: Catalog, names: Collection[str]) -> set[str]:
-    with catalog.read() as session:
-        return set(session.scalars(select(SweepRow.id).where(SweepRow.id.in_(names))))
+            yield from (run.run_id for run in runs if job in UPKEEP or SWEEP_LABEL not in run.tags)
 
 
 def _forget_logs(folder: Path, before: float, dry_run: bool) -> list[Gone]:
     """The specs and logs that `halving sweep` has written for the jobs that it started."""
-    old = {path: path.stat() for path in folder.glob("*") if path.is_file() and path.stat().st_mtime < before}
+    old = {path: path.stat() for path in folder.glob("*") if _LOG.fullmatch(path.name) and path.is_file() and path.stat().st_mtime < before}
     for path in [] if dry_run else old:
         path.unlink(missing_ok=True)
     return [Gone("", "Dagster logs", len(old), sum(stat.st_size for stat in old.values()))] if old else []

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,9 +11,10 @@ from pydantic import Field
 
 from assets.events import expected_failures
 from halving import InvalidInput, Store
-from pipelines.dagster_records import forget_sweeps
+from pipelines.dagster_records import forget_sweeps, is_home_of
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
+from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.retention.by_itself import note
 from resources.retention.carry_out import carry_out
 from resources.retention.policy_file import load_policy
@@ -78,7 +80,10 @@ def drop_expired(context: dg.OpExecutionContext, config: Retention, backend: Bac
     how: Any = config.model_dump()
     with expected_failures():
         done = carry_out(backend.store, backend.catalog, load_policy(backend.store), **how)
-    done = replace(done, gone=[*done.gone, *forget_sweeps(context.instance, backend.catalog, done.policy.policy, **how)])
+    # A cluster's instance is of one deployment. On a machine DAGSTER_HOME may be of several stores.
+    is_own = load_cluster() is not None or is_home_of(backend.store, Path(context.instance.root_directory))
+    forgotten = forget_sweeps(context.instance, backend.catalog, done.policy.policy, is_own=is_own, **how)
+    done = replace(done, gone=[*done.gone, *forgotten])
     went, deleted, moved = ("would go", "would go", "would move") if done.dry_run else ("went", "deleted", "moved")
     for line in done.notes():
         context.log.warning(line)

@@ -1,5 +1,6 @@
 """Dagster's own record of sweeps that ended long ago is removed, and of no others; on a real instance, in SQLite."""
 
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -12,8 +13,9 @@ import pytest
 import yaml
 from dagster._core.definitions.run_request import InstigatorType
 
-from pipelines import dagster_records
+from pipelines import dagster_records, maintenance
 from pipelines.dagster_records import UPKEEP, forget_sweeps, forget_sweeps_of_home
+from pipelines.dagster_storage import open_instance
 from pipelines.definitions import defs
 from resources.backend import Backend
 from resources.catalog import SweepRow, utcnow
@@ -80,18 +82,18 @@ def test_runs_events_and_partitions_of_sweeps_that_ended_long_ago_go_and_of_open
         add_version(session, model="p", version="1.0.0", stage="champion", sweep="best-1")
     old, best = add_run(instance, "old-1"), add_run(instance, "best-1")
     assert materialized(instance) == {"old-1.0000", "best-1.0000"}
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER - timedelta(days=20)) == []
-    would = forget_sweeps(instance, backend.catalog, POLICY, now=LATER, dry_run=True)
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER - timedelta(days=20)) == []
+    would = forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True)
     assert would == [Gone("p", "Dagster partitions", 4, 0), Gone("p", "Dagster runs", 1, 0)]
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, project="kept") == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, project="kept") == []
     assert instance.has_run(old)
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == would
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == would
     assert (instance.has_run(old), instance.has_run(best)) == (False, True)
     assert materialized(instance) == {"best-1.0000"}
     assert [path.name for path in (tmp_path / "dagster").rglob(f"*{old}*")] == []
     assert set(instance.get_dynamic_partitions("sweeps")) == {"open-1", "best-1", "k-1"}
     assert not any(key.startswith("old-1") for key in instance.get_dynamic_partitions("trials"))
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == []
 
 
 def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one(
@@ -108,10 +110,10 @@ def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one
     with monkeypatch.context() as patch:
         patch.setattr(instance.run_storage, "delete_run", killed)
         with pytest.raises(KeyboardInterrupt):
-            forget_sweeps(instance, backend.catalog, POLICY, now=LATER)
+            forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER)
     seen = []
     for _ in range(4):
-        forget_sweeps(instance, backend.catalog, POLICY, now=LATER, most=2)
+        forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=2)
         seen.append((instance.get_runs_count(), partitions(), instance.has_dynamic_partition("sweeps", "old-1")))
     assert seen == [(0, 4, True), (0, 2, True), (0, 0, False), (0, 0, False)]
 
@@ -119,7 +121,7 @@ def test_a_call_is_bounded_and_whoever_is_killed_leaves_the_rest_to_the_next_one
 def test_a_sweep_of_which_a_run_goes_on_is_left_alone(backend: Backend, instance: dg.DagsterInstance) -> None:
     add_sweep(backend, instance, "old-1")
     instance.create_run_for_job(_empty, tags={SWEEP_LABEL: "old-1"}, status=dg.DagsterRunStatus.STARTED)
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == []
     assert instance.get_runs_count() == 1
 
 
@@ -131,18 +133,23 @@ def test_runs_of_upkeep_and_of_launches_that_came_to_no_sweep_go_by_their_age_an
     ended, launched = dg.DagsterRunStatus.SUCCESS, {SWEEP_LABEL: "open-1"}
     for job in (*UPKEEP, *UPKEEP, *UPKEEP):
         instance.create_run_for_job(renamed(job), status=ended)
-    goes = [("launch_sweep", dg.DagsterRunStatus.FAILURE, {}), ("launch_sweep", dg.DagsterRunStatus.CANCELED, {SWEEP_LABEL: "never-1"})]
-    stays = [("launch_sweep", ended, launched), ("compact_metrics", dg.DagsterRunStatus.STARTED, {}), ("materialize_clicks", ended, {})]
+    goes = [("launch_sweep", dg.DagsterRunStatus.FAILURE, {}), ("sweep", dg.DagsterRunStatus.CANCELED, {})]
+    stays = [
+        ("launch_sweep", ended, launched),
+        ("sweep", ended, {SWEEP_LABEL: "unknown-1"}),
+        ("compact_metrics", dg.DagsterRunStatus.STARTED, {}),
+        ("materialize_clicks", ended, {}),
+    ]
     gone = [instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in goes]
     kept = {instance.create_run_for_job(renamed(job), status=status, tags=tags).run_id for job, status, tags in stays}
     count = 3 * len(UPKEEP) + len(gone)
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER - timedelta(days=20)) == []
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, project="p") == []
-    assert forget_sweeps(instance, backend.catalog, parse_policy({}, "test"), now=LATER) == []
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, dry_run=True) == [Gone("", "Dagster runs", count, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER - timedelta(days=20)) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, project="p") == []
+    assert forget_sweeps(instance, backend.catalog, parse_policy({}, "test"), is_own=True, now=LATER) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, dry_run=True) == [Gone("", "Dagster runs", count, 0)]
     assert instance.get_runs_count() == count + len(kept)
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER, most=3) == [Gone("", "Dagster runs", 3, 0)]
-    assert forget_sweeps(instance, backend.catalog, POLICY, now=LATER) == [Gone("", "Dagster runs", count - 3, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER, most=3) == [Gone("", "Dagster runs", 3, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True, now=LATER) == [Gone("", "Dagster runs", count - 3, 0)]
     assert {run.run_id for run in instance.get_runs()} == kept
 
 
@@ -154,17 +161,66 @@ def test_the_jobs_of_upkeep_are_all_there_and_none_of_them_materializes_an_asset
     assert left == {"sweep", "launch_sweep", "run_trial", "conclude_sweep"}  # a new one is of a sweep, or of upkeep
 
 
-def test_logs_of_old_sweeps_go_with_their_records(backend: Backend, tmp_path: Path) -> None:
-    logs = tmp_path / "dagster" / "logs"
+def test_logs_of_old_sweeps_go_with_their_records_and_no_other_files(backend: Backend) -> None:
+    home = Path(backend.store.root) / "dagster"
+    logs = home / "logs"
     logs.mkdir(parents=True)
-    for name, days in (("old.log", 100), ("old.yaml", 100), ("new.log", 80)):
+    old, new = "small-20260101-120000-77", "small-20260301-120000-78"
+    for name, days in ((f"{old}.log", 100), (f"{old}.yaml", 100), (f"{new}.log", 80), ("notes.log", 100), ("daemon-2026.log", 100)):
         (logs / name).write_text("said")
         os.utime(logs / name, (time.time() - days * 86_400,) * 2)
     gone = [Gone("", "Dagster logs", 2, 8)]
-    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY, dry_run=True) == gone
-    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY, project="p") == []
-    assert forget_sweeps_of_home(tmp_path / "dagster", backend.catalog, POLICY) == gone
-    assert os.listdir(logs) == ["new.log"]
+    forget = functools.partial(forget_sweeps_of_home, home, backend.store, backend.catalog, POLICY)
+    assert forget(dry_run=True) == gone
+    assert forget(project="p") == []
+    assert forget() == gone
+    assert set(os.listdir(logs)) == {f"{new}.log", "notes.log", "daemon-2026.log"}
+
+
+def test_on_an_instance_that_stores_share_what_does_not_say_whose_it_is_stays(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, log = tmp_path / "shared", tmp_path / "shared" / "logs" / "small-20260101-120000-77.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("said")
+    os.utime(log, (time.time() - 100 * 86_400,) * 2)
+    with open_instance(home) as instance:
+        add_sweep(backend, instance, "old-1")
+    runs = [
+        ("sweep", {SWEEP_LABEL: "of-another-store-1"}),
+        ("launch_sweep", {}),
+        ("promote_version", {}),
+        ("sweep", {SWEEP_LABEL: "old-1"}),
+    ]
+    with open_instance(home) as instance:
+        ids = [instance.create_run_for_job(renamed(job), status=dg.DagsterRunStatus.SUCCESS, tags=tags).run_id for job, tags in runs]
+    true = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: true + 100 * 86_400)
+        patch.setattr(backend.catalog, "now", lambda: true + 100 * 86_400)
+        gone = forget_sweeps_of_home(home, backend.store, backend.catalog, POLICY)
+    assert gone == [Gone("p", "Dagster partitions", 4, 0), Gone("p", "Dagster runs", 1, 0)]
+    assert log.exists()
+    with open_instance(home) as instance:
+        assert {run.run_id for run in instance.get_runs()} == set(ids[:-1])
+
+
+@pytest.mark.slow  # Dagster captures a run's output with processes
+@pytest.mark.parametrize(("home", "cluster", "goes"), [("root/dagster", False, True), ("shared", False, False), ("shared", True, True)])
+def test_the_job_deletes_runs_of_upkeep_in_the_stores_own_instance_and_in_a_clusters(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str, cluster: bool, goes: bool
+) -> None:
+    if cluster:
+        (tmp_path / "cluster.yaml").write_text("{}")
+        monkeypatch.setenv("HALVING_CLUSTER", str(tmp_path / "cluster.yaml"))
+    monkeypatch.setattr(maintenance, "forget_sweeps", functools.partial(forget_sweeps, now=LATER))
+    (tmp_path / home).mkdir()
+    backend.store.create("retention.yaml", b"dagster: {days: 90}")
+    with open_instance(tmp_path / home) as instance:
+        old = instance.create_run_for_job(renamed("promote_version"), status=dg.DagsterRunStatus.SUCCESS)
+        job = defs.resolve_job_def("apply_retention")
+        assert job.execute_in_process(instance=instance, resources={"backend": backend}).success
+        assert instance.has_run(old.run_id) is not goes
 
 
 @pytest.mark.parametrize("file", ["dagster.yaml", "deploy/kubernetes/base/dagster.yaml"])
@@ -184,9 +240,9 @@ def test_a_clock_of_this_machine_that_runs_ahead_forgets_nothing(
     true = time.time()
     monkeypatch.setattr(time, "time", lambda: true + 100 * 86_400)  # the catalog's clock is another machine's
     monkeypatch.setattr(backend.catalog, "now", lambda: true)
-    assert forget_sweeps(instance, backend.catalog, POLICY) == []
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True) == []
     monkeypatch.setattr(backend.catalog, "now", lambda: true + 100 * 86_400)
-    assert forget_sweeps(instance, backend.catalog, POLICY) == [Gone("p", "Dagster partitions", 4, 0)]
+    assert forget_sweeps(instance, backend.catalog, POLICY, is_own=True) == [Gone("p", "Dagster partitions", 4, 0)]
 
 
 @dg.job
