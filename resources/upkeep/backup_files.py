@@ -31,7 +31,9 @@ CATALOG = "catalog.jsonl.gz"
 LONGEST_SECONDS = 7 * 86_400.0
 """From when on a backup that has begun and is not whole was killed."""
 _OF_THE_CATALOG = "models/"
-_LEFT_OUT = ("catalog.db", "catalog.lock", "catalog.publishing.lock", "dagster/", "journal/", "cold/", "restoring.json", _OF_THE_CATALOG)
+_OF_RETENTION = ("retention/begun/", "retention/by-itself.log", "retention/last.json")
+_OF_A_MACHINE = ("catalog.db", "catalog.lock", "catalog.publishing.lock", "dagster/", "journal/", "cold/", "restoring.json")
+_LEFT_OUT = (*_OF_A_MACHINE, *_OF_RETENTION, _OF_THE_CATALOG)
 _BLOB = re.compile(r"artifacts/sha256/[0-9a-f]{2}/([0-9a-f]{64})")
 
 
@@ -75,8 +77,8 @@ def files_to_keep(store: Store, url: str | None = None) -> Iterator[tuple[str, i
     """Name, bytes and time of writing of each file of a store that a backup holds.
 
     Blobs that lie in a colder place are among them: a restored store has all in one place. The catalog's own file is dumped instead;
-    Dagster's instance and journals, which belong to a machine, are left out, and so are files that are being written, and what the store
-    says of models, which is written again from the catalog.
+    Dagster's instance and journals, which belong to a machine, are left out, and so are files that are being written, what the store
+    says of models, which is written again from the catalog, and when retention was carried out by itself.
 
     Args:
         url: the catalog's, which may be another file in the store than ``catalog.db``.

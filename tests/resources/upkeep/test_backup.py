@@ -12,6 +12,7 @@ from alembic import command
 from sqlalchemy import select, text
 
 from halving import InvalidInput, NotFound, Store, StoreError
+from halving.maintenance import daily
 from halving.records.run_record import RunRecords
 from halving.store.cold import add_cold_root
 from halving.store.json_files import now
@@ -202,6 +203,21 @@ def test_a_store_with_files_of_models_alone_is_not_empty(filled: Backend, tmp_pa
     store.replace("models/small/champion.json", b"{}")
     with pytest.raises(InvalidInput, match=r"it has 1 files, such as models/small/champion\.json"):
         restore(place_of(filled), store, lambda: catalog)
+
+
+def test_when_retention_was_carried_out_is_in_no_backup_and_does_not_block_a_restore(filled: Backend, tmp_path: Path) -> None:
+    own = ["retention/begun/2026-11-01", daily.LOG, "retention/last.json"]
+    for name in own:
+        filled.store.create(name, b"old")
+    filled.store.create("retention/lost-sweeps.txt", b"lost-1")
+    back_up(filled.store, filled.catalog, place_of(filled))
+    store, catalog = elsewhere(tmp_path)
+    for name in own:
+        store.create(name, b"new")
+    with closing(catalog):
+        restore(place_of(filled), store, lambda: catalog)
+    assert [store.read(name) for name in own] == [b"new"] * 3
+    assert store.read("retention/lost-sweeps.txt") == b"lost-1"
 
 
 def test_blobs_in_a_colder_place_are_backed_up_and_restored_into_the_store(filled: Backend, tmp_path: Path) -> None:
