@@ -135,23 +135,33 @@ def unset_project(catalog: Catalog, name: str) -> list[str]:
         NotFound: nothing was set for it.
     """
     with catalog.write(exclusive=True) as session:
-        row = row_of(session, name)
-        if row is None:
-            raise NotFound(f"nothing was set for project {name!r}")
-        if row.name != name:
-            raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
-        if row.former_names:
-            row.owners = []
-            row.weight = 1.0
-            row.max_trials = None
-            row.max_gpus = None
-            row.gpu_hours = None
-            return list(row.former_names)
-        session.delete(row)
-        session.flush()
+        former_names = _take_back(session, name)
+    # Whoever asks for a place locks its sweep's row and then those of projects. So sweeps' rows are written in a transaction of its own,
+    # which holds none of a project; also where nothing was set, as whoever asked before may have been killed between the two.
+    with catalog.write(exclusive=True) as session:
         if session.scalar(select(ProjectRow.name).limit(1)) is None:
             session.execute(NOBODY_ASKS)  # where no project has a row nobody would take back why a sweep waits
+    if former_names is None:
+        raise NotFound(f"nothing was set for project {name!r}")
+    return former_names
+
+
+def _take_back(session: Session, name: str) -> list[str] | None:
+    """Take back all that was set of a project; its former names, None where nothing was set."""
+    row = row_of(session, name)
+    if row is None:
+        return None
+    if row.name != name:
+        raise InvalidInput(f"project {name!r} is called {row.name!r} now: give that name")
+    if not row.former_names:
+        session.delete(row)
         return []
+    row.owners = []
+    row.weight = 1.0
+    row.max_trials = None
+    row.max_gpus = None
+    row.gpu_hours = None
+    return list(row.former_names)
 
 
 def rename_project(catalog: Catalog, name: str, new: str) -> ProjectRow:

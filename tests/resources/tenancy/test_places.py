@@ -5,8 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from halving.errors import InvalidInput, NotFound
 from halving.trial.messages import ReachedRung
@@ -14,7 +15,7 @@ from pipelines.sensors import hand_out
 from resources.analysis.summary import summarize
 from resources.analysis.trial_history import history_of
 from resources.backend import Backend
-from resources.catalog import Catalog, SweepRow, TrialRow
+from resources.catalog import Catalog, ProjectRow, SweepRow, TrialRow
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import HeldBack, Scheduler
 from resources.scheduling.sweeps import open_sweep, pause_sweep
@@ -24,6 +25,8 @@ from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import list_projects, rename_project, set_project, show_project, unset_project
 from tests.backends import snapshot_row
 from tests.clock import Clock
+from tests.postgres import Postgres
+from tests.waiting import wait_for
 
 Open = Callable[..., Scheduler]
 ONE_EPOCH: dict[str, Any] = {"strategy": {"random": {"budget": 1}}}
@@ -121,6 +124,39 @@ def test_a_sweep_goes_on_when_all_that_was_set_is_taken_back_and_says_no_more_wh
     work(scheduler), work(other)
     with pytest.raises(NotFound, match="nothing was set for project 'vision'"):
         unset_project(backend.catalog, "vision")
+
+
+def test_what_was_set_is_taken_back_while_a_sweep_asks_for_a_place_and_neither_is_refused(
+    postgres: Postgres, small_spec: Callable[..., SweepSpec]
+) -> None:
+    """Who asks locks its sweep's row and then those of projects; whoever did it the other way round would wait for it for ever."""
+    url = postgres.database("taken_back")
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    plain = url.replace("+psycopg", "")
+    with closing(Catalog(url)) as catalog, closing(Catalog(url)) as other, ThreadPoolExecutor(1) as pool:
+        with catalog.write() as session:
+            session.add(snapshot_row("sha256:s"))
+        set_project(catalog, "small", max_trials=0)
+        scheduler = Scheduler(catalog, open_sweep(catalog, small_spec(), "sha256:s", driver="job", commit=None).id, places=lambda spec: 9)
+        assert waits(scheduler)
+        with psycopg.connect(plain, autocommit=True) as looking, other.write() as session:
+            other.sweep(session, scheduler.id, lock=True)
+            taken_back = pool.submit(unset_project, catalog, "small")
+            wait_for(lambda: looking.execute(waiting).fetchone() == (1,), 60, "the one that waits for the sweep")
+            assert session.scalars(select(ProjectRow).with_for_update()).all() == []
+        assert taken_back.result(60) == []
+        assert row_of(scheduler).waiting is None
+
+
+def test_whoever_was_killed_while_taking_back_does_it_again(backend: Backend, opened: Open) -> None:
+    set_project(backend.catalog, "vision", max_trials=0)
+    scheduler = opened("one", project="vision")
+    assert waits(scheduler)
+    with backend.catalog.write() as session:  # as far as it came
+        session.delete(session.get(ProjectRow, "vision"))
+    with pytest.raises(NotFound, match="nothing was set for project 'vision'"):
+        unset_project(backend.catalog, "vision")
+    assert row_of(scheduler).waiting is None
 
 
 def test_a_renamed_project_keeps_its_names_when_what_was_set_is_taken_back(backend: Backend, opened: Open) -> None:
