@@ -159,6 +159,14 @@ def catalog(any_catalog: str) -> Iterator[Catalog]:
 
 
 @pytest.fixture
+def lagging(any_catalog: str) -> Iterator[Catalog]:
+    """The same catalog as a process has it for which the server's clock was set forward a moment ago, or whose machine stood still."""
+    with closing(Catalog(any_catalog)) as catalog:
+        catalog._server_clock.set(catalog.now() - 60)
+        yield catalog
+
+
+@pytest.fixture
 def small() -> Callable[..., dict[str, Any]]:
     """The small spec as plain data, with changes: ``small(max_trials=3)``."""
     return lambda **changes: {**copy.deepcopy(SMALL), **changes}

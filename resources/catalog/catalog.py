@@ -209,6 +209,11 @@ class Catalog:
         """Seconds since the epoch by the database's clock: times that several machines compare must come from one clock."""
         return time.time() if self._file else self._server_clock.now()
 
+    def read_clock(self, within: Session | Connection) -> None:
+        """Take over what the database's clock says in this moment; to be called before a time that is too far ahead is acted on."""
+        if not self._file:
+            self._server_clock.set(within.execute(text(f"SELECT {_CLOCK}")).scalar_one())
+
     def close(self) -> None:
         """Close the idle connections."""
         self.engine.dispose()

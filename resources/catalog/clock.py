@@ -4,10 +4,12 @@ import time
 
 AHEAD_SECONDS = 5.0
 """So much may a time in the catalog be ahead of a process's reckoning of now. What is further ahead was written before the database's clock
-was set back: it is neither a moment ago nor does it hold until then."""
+was set back: it is neither a moment ago nor does it hold until then. The same is seen where this process's reckoning lags, because the
+server's clock was set forward or this machine stood still: who would do something about it asks :meth:`Catalog.read_clock` first."""
 
 _READ_AGAIN_SECONDS = 60.0
-_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first one goes on while a laptop sleeps, and only Linux has it
+# It goes on while a laptop sleeps: on Linux only the first one does, on macOS the second does.
+_COUNTER = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class ServerClock:

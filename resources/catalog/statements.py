@@ -66,24 +66,15 @@ OUTCOME = select(ATTEMPTS.c.outcome).where(*_ATTEMPT, ATTEMPTS.c.error.is_not_di
 # A lease that would end after the latest time at which one that begins now can is from before the clock was set back.
 _NOT_HELD = or_(TRIALS.c.lease_until < bindparam("now"), TRIALS.c.lease_until > bindparam("latest"))
 _OVERDUE = (TRIALS.c.sweep == bindparam("of_sweep"), TRIALS.c.status == "running", _NOT_HELD)
-OVERDUE = select(TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.doubted_until).where(*_OVERDUE).order_by(TRIALS.c.number)
+_HOLDS = (TRIALS.c.number, TRIALS.c.attempt, TRIALS.c.worker, TRIALS.c.lease_until, TRIALS.c.doubted_until)
+OVERDUE = select(*_HOLDS).where(*_OVERDUE).order_by(TRIALS.c.number)
 OVERDUE_LOCKED = OVERDUE.with_for_update()  # a heartbeat is seen by it, or refused after it
 _NOT_DOUBTED = or_(TRIALS.c.doubted_until.is_(None), TRIALS.c.doubted_until > bindparam("latest_doubt"))
 DOUBT = update(TRIALS).where(*_OVERDUE, _NOT_DOUBTED).values(doubted_until=bindparam("until"))
 
 SET_REVISION = update(SWEEPS).where(_SWEEP).values(_set("revision"))
-TAKE_SUGGESTING = (
-    update(SWEEPS)
-    .where(
-        _SWEEP,
-        or_(
-            SWEEPS.c.suggesting_until.is_(None),
-            SWEEPS.c.suggesting_until < bindparam("now"),
-            SWEEPS.c.suggesting_until > bindparam("latest"),
-        ),
-    )
-    .values(suggesting_until=bindparam("until"))
-)
+SUGGESTING_UNTIL = select(SWEEPS.c.suggesting_until).where(_SWEEP)
+SET_SUGGESTING = update(SWEEPS).where(_SWEEP).values(suggesting_until=bindparam("until"))
 END_SUGGESTING = update(SWEEPS).where(_SWEEP).values(suggesting_until=null())
 SET_SAMPLER_ATTRS = update(SWEEPS).where(_SWEEP).values(_set("sampler_attrs"))
 END_SEARCH = update(SWEEPS).where(_SWEEP).values(_set("status", "finished_at"))

@@ -64,10 +64,14 @@ class FormingLease:
 
     def _renew(self) -> bool:
         with self._catalog.write(exclusive=True) as session:
+            columns = (FormingGangRow.gang, FormingGangRow.since, FormingGangRow.forms_since, FormingGangRow.until)
+            line = [Place(*row) for row in session.execute(select(*columns))]
             now = self._catalog.now()
+            if any(place.until > latest_end(now) for place in line):
+                self._catalog.read_clock(session)
+                now = self._catalog.now()
             session.execute(delete(FormingGangRow).where(~FormingGangRow.until.between(now, latest_end(now))))
-            rows = session.scalars(select(FormingGangRow))
-            own = renewed((Place(row.gang, row.since, row.forms_since, row.until) for row in rows), self._gang, now, self._patience)
+            own = renewed(line, self._gang, now, self._patience)
             session.merge(FormingGangRow(**asdict(own)))
             return own.forms
 

@@ -63,8 +63,14 @@ class Leases:
     def requeue_lost(self) -> list[Assignment]:
         """Doubt the leases that have expired since the last look; queue again, or give up, the trials doubted for long enough."""
         now = self._clock()
-        given = {"of_sweep": self._transactions.sweep, **self._times(now)}
+        given: dict[str, Any] = {"of_sweep": self._transactions.sweep, **self._times(now)}
         overdue = self._catalog.at_once(statements.OVERDUE, given)
+        if any(row.lease_until > given["latest"] for row in overdue):
+            with self._catalog.read() as session:
+                self._catalog.read_clock(session)
+            now = self._clock()
+            given |= self._times(now)
+            overdue = self._catalog.at_once(statements.OVERDUE, given)
         until = now + DOUBT_SECONDS
         latest = until + AHEAD_SECONDS
         if any(row.doubted_until is None or row.doubted_until > latest for row in overdue):

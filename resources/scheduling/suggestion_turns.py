@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
 
+from sqlalchemy import Connection
+
 from resources.catalog import AHEAD_SECONDS, Catalog, statements
 from resources.catalog.retry import retry_transient
 from resources.scheduling.leases import Leases
@@ -65,15 +67,11 @@ class SuggestionTurns:
 
         One process at a time does, for at most the time of a lease: others would find the same point, with cores that training needs.
         """
-        now, sweep = self._clock(), self._transactions.sweep
         with self._transactions.deciding() as connection:
             state = self._transactions.state
             if len(state.suggested) >= wanted or len(state.trials) >= state.max_trials or state.control is not Control.RUN:
                 return None
-            until = self._leases.next_end()
-            of = {"of_sweep": sweep, "now": now, "until": until, "latest": until + AHEAD_SECONDS}
-            taken = connection.execute(statements.TAKE_SUGGESTING, of)
-            if taken.rowcount == 0:
+            if not self._take_turn(connection):
                 return None
         with self._transactions.lock:
             cache = self._transactions.cache
@@ -81,6 +79,18 @@ class SuggestionTurns:
             tried = [Tried(known.params, trial, known.sampler_attrs) for known, trial in searched]
             self.suggester.learn(tried, cache.sampler_attrs)
             return len(tried)
+
+    def _take_turn(self, connection: Connection) -> bool:
+        """Take the turn to choose, unless another process has it; the sweep's row is locked."""
+        of = {"of_sweep": self._transactions.sweep}
+        until = connection.execute(statements.SUGGESTING_UNTIL, of).scalar_one()
+        if until is not None:
+            if until > self._leases.next_end() + AHEAD_SECONDS:
+                self._catalog.read_clock(connection)
+            if self._clock() <= until <= self._leases.next_end() + AHEAD_SECONDS:
+                return False
+        connection.execute(statements.SET_SUGGESTING, {**of, "until": self._leases.next_end()})
+        return True
 
     def _end(self, number: int, suggestion: Suggestion | None) -> bool:
         """Add the trial and let others choose params; whether it was added."""

@@ -41,14 +41,19 @@ def claim(catalog: Catalog, count: int, *, project: str | None = None, many: int
         project: only this one's; None is all.
         many: from how many segments on a run that is still logging is taken.
     """
-    columns = (RunRow.id, RunRow.project, RunRow.run, RunRow.revision)
+    columns = (RunRow.id, RunRow.project, RunRow.run, RunRow.revision, RunRow.compact_at)
+    waiting = select(*columns).order_by(RunRow.compact_at, RunRow.id).limit(count).with_for_update(skip_locked=True)
     with catalog.write() as session:
         now = catalog.now()
-        waiting = select(*columns).where(_waits(now, project, many)).order_by(RunRow.compact_at, RunRow.id).limit(count)
-        found = [Claim(*row) for row in session.execute(waiting.with_for_update(skip_locked=True))]
-        taken = update(RunRow).where(RunRow.id.in_([one.id for one in found])).values(compact_at=now + LEASE_SECONDS)
+        rows = session.execute(waiting.where(_waits(now, project, many))).all()
+        if any(row.compact_at > now for row in rows):
+            catalog.read_clock(session)
+            now = catalog.now()
+            rows = session.execute(waiting.where(_waits(now, project, many))).all()
+        claims = [Claim(row.id, row.project, row.run, row.revision) for row in rows]
+        taken = update(RunRow).where(RunRow.id.in_([claim.id for claim in claims])).values(compact_at=now + LEASE_SECONDS)
         session.execute(taken, execution_options={"synchronize_session": False})
-    return found
+    return claims
 
 
 def count_waiting(catalog: Catalog, project: str | None = None, many: int = MANY_SEGMENTS) -> int:

@@ -21,7 +21,10 @@ def hold_lease(catalog: Catalog, name: str) -> bool:
     now = catalog.now()
     with catalog.read() as session:
         holder, until = session.execute(select(RunIndexRow.refresher, RunIndexRow.lease_until)).one()
-    latest = now + LEASE_SECONDS + AHEAD_SECONDS  # one that ends later is from before the clock was set back
+        if until is not None and until > _latest_end(now):
+            catalog.read_clock(session)
+            now = catalog.now()
+    latest = _latest_end(now)
     if holder == name and until is not None and now + LEASE_SECONDS / 2 < until <= latest:
         return True  # renewed when half of it is over: each write waits for the disk
     ours = [name, holder] if _has_died(holder) else [name]
@@ -38,6 +41,11 @@ def release_lease(catalog: Catalog, name: str) -> None:
     """Give the lease up, if the process of that name has it: the next server need not wait for its end."""
     with catalog.write() as session:
         session.execute(update(RunIndexRow).where(RunIndexRow.refresher == name).values(lease_until=None))
+
+
+def _latest_end(now: float) -> float:
+    """Until when a lease can last at most: one that ends later is from before the clock was set back."""
+    return now + LEASE_SECONDS + AHEAD_SECONDS
 
 
 def _has_died(holder: str | None) -> bool:

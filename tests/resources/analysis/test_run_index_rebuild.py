@@ -131,6 +131,12 @@ def test_one_of_several_processes_has_the_lease(catalog: Catalog, monkeypatch: p
     assert not hold_lease(catalog, "b"), "it has renewed it"
 
 
+def test_a_process_whose_clock_lags_takes_no_lease_that_is_held(catalog: Catalog, lagging: Catalog) -> None:
+    assert hold_lease(catalog, "a")
+    assert not hold_lease(lagging, "b")
+    assert hold_lease(catalog, "a")
+
+
 @pytest.mark.slow
 def test_the_lease_is_free_at_once_when_its_holder_gives_it_up_or_was_killed(catalog: Catalog) -> None:
     living = new_holder()

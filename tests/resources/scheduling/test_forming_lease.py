@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from resources.backend import Backend
+from resources.catalog import Catalog
 from resources.scheduling import forming_lease
 from resources.scheduling.forming_lease import FormingLease
 from resources.scheduling.forming_line import LEASE_SECONDS
@@ -67,6 +68,13 @@ def test_the_turn_of_a_worker_that_is_lost_ends_though_the_clock_is_set_back(
     assert not living.is_wanted()
     assert living.take()
     assert not dead.take(), "if it was only asleep it hears of it"
+
+
+def test_a_process_whose_clock_lags_takes_no_turn_from_a_gang_that_lives(either_backend: Backend, lagging: Catalog) -> None:
+    forming, late = FormingLease(either_backend.catalog, "a/1"), FormingLease(lagging, "b/1")
+    assert forming.take()
+    assert not late.take()
+    assert forming.take()
 
 
 def test_the_turn_of_a_worker_that_is_lost_ends(either_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:

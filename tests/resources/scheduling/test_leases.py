@@ -83,6 +83,13 @@ def test_a_worker_whose_clock_is_slow_keeps_what_it_renews(backend: Backend, sma
         late.heartbeat(given)
 
 
+def test_a_process_whose_clock_lags_doubts_no_lease_that_holds(backend: Backend, lagging: Catalog, small_spec: Spec) -> None:
+    row = open_sweep(backend.catalog, small_spec(), "sha256:s", driver="job", commit=None)
+    holds = work(Scheduler(backend.catalog, row.id))
+    assert Scheduler(lagging, row.id).requeue_lost() == []
+    assert row_of(backend, holds).doubted_until is None
+
+
 def test_after_the_clock_was_set_back_only_who_is_dead_is_lost_and_as_soon_as_ever(
     backend: Backend, small_spec: Spec, clock: Clock
 ) -> None:

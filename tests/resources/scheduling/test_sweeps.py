@@ -9,6 +9,7 @@ import pytest
 from halving.errors import AlreadyExists, InvalidInput, NotFound
 from halving.trial.messages import ReachedRung
 from resources.backend import Backend
+from resources.catalog import Catalog
 from resources.scheduling.assignment import Assignment
 from resources.scheduling.scheduler import Scheduler
 from resources.scheduling.sweeps import MOST_TRIALS, SweepEnded, extend_sweep, open_sweep, pause_sweep, resume_sweep, stop_sweep
@@ -205,6 +206,22 @@ def test_the_turn_to_choose_of_a_process_that_is_gone_ends_though_the_clock_was_
     monkeypatch.setattr(scheduler._turns.suggester, "suggest", killed)
     assert scheduler.suggest_ahead(1) == 0
     assert statuses(scheduler) == ["suggested"]
+
+
+def test_a_process_whose_clock_lags_takes_no_turn_to_choose_that_another_has(
+    backend: Backend, lagging: Catalog, small_spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = open_sweep(backend.catalog, small_spec(strategy=TPE), "sha256:s", driver="job", commit=None)
+    scheduler = Scheduler(backend.catalog, row.id)
+    late = Scheduler(lagging, scheduler.id)
+    suggest = scheduler._turns.suggester.suggest
+
+    def meanwhile(number: int) -> Any:
+        assert late.suggest_ahead(1) == 0
+        return suggest(number)
+
+    monkeypatch.setattr(scheduler._turns.suggester, "suggest", meanwhile)
+    assert scheduler.suggest_ahead(1) == 1
 
 
 @pytest.mark.parametrize("strategy", [None, TPE], ids=["random", "tpe"])

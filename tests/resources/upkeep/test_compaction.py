@@ -85,6 +85,15 @@ def test_what_a_killed_worker_had_is_claimed_again_though_the_clock_was_set_back
     assert claim(catalog, 9) == []
 
 
+def test_a_process_whose_clock_lags_claims_nothing_that_was_put_off(either_backend: Backend, lagging: Catalog) -> None:
+    catalog = either_backend.catalog
+    add(either_backend.store, "a")
+    indexed(either_backend)
+    (claimed,) = claim(catalog, 9)
+    settle(catalog, claimed, None)
+    assert claim(lagging, 9) == []
+
+
 def test_a_deleted_run_does_not_wait_until_it_is_restored(backend: Backend) -> None:
     add(backend.store, "a")
     indexed(backend)
