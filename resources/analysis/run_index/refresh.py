@@ -93,8 +93,10 @@ class Refresher:
             return self._refresh(seconds, progress)
 
     def _refresh(self, seconds: float, progress: Callable[[Refreshed], None] | None) -> Refreshed:
-        began, now, done = time.monotonic(), self._clock(), Refreshed()
-        if bring_forward(self._catalog, now):
+        began, done = time.monotonic(), Refreshed()
+        was_set_back = bring_forward(self._catalog, self._clock)
+        now = self._clock()
+        if was_set_back:
             self._later, self._noted = {}, now
         new = self._list(done)
         # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.

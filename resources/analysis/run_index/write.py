@@ -1,6 +1,6 @@
 """Writing entries into the index's tables. Each call is one transaction, and such transactions take turns on the row of the index."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from resources.analysis.run_index.attempt_rows import AttemptColumns
-from resources.analysis.run_index.entry import Entry, Value
+from resources.analysis.run_index.entry import Entry, Value, next_look
 from resources.catalog import AHEAD_SECONDS, Catalog, RunAttemptRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
 
 _AT_ONCE = 500  # values in a condition
@@ -56,18 +56,38 @@ def postpone(catalog: Catalog, looks: Mapping[int, float]) -> None:
             session.execute(update(_RUNS).where(_RUNS.c.id.in_(ids)).values(look_again=case(dict(part), value=_RUNS.c.id)))
 
 
-def bring_forward(catalog: Catalog, now: float) -> bool:
-    """Where the clock was set back since the index was refreshed last: look at all runs so much earlier; whether it was."""
+def bring_forward(catalog: Catalog, clock: Callable[[], float]) -> bool:
+    """Where the clock was set back since the index was refreshed last: look at no run later than is worth it now; whether it was.
+
+    Runs are brought forward in parts, each a transaction. To do so twice changes nothing, so one process may go on where another was
+    killed, and several may be at it.
+    """
     with catalog.read() as session:
         refreshed = session.scalar(select(_INDEX.c.refreshed_at)) or 0.0
+        if refreshed > clock() + AHEAD_SECONDS:
+            catalog.read_clock(session)
+    now = clock()
     if refreshed <= now + AHEAD_SECONDS:
         return False
+    last: int | None = 0
+    while last is not None:
+        with catalog.write() as session:
+            last = _bring_part_forward(session, last, now)
     with catalog.write() as session:
-        _take_turn(session)
-        noted = update(_INDEX).where(_INDEX.c.refreshed_at == refreshed).values(refreshed_at=now).returning(_INDEX.c.id)
-        if session.execute(noted).first():  # else another process has just done so
-            session.execute(update(_RUNS).values(look_again=_RUNS.c.look_again - (refreshed - now)))
+        session.execute(update(_INDEX).where(_INDEX.c.refreshed_at == refreshed).values(refreshed_at=now))
     return True
+
+
+def _bring_part_forward(session: Session, after: int, now: float) -> int | None:
+    """Bring the next runs after an id forward; the last one's id, None where there are no more."""
+    _take_turn(session)
+    columns = [_RUNS.c[name] for name in ("id", "status", "started", "ended", "seconds", "look_again")]
+    rows = session.execute(select(*columns).where(_RUNS.c.id > after).order_by(_RUNS.c.id).limit(_AT_ONCE)).all()
+    looks = {row.id: next_look(dict(row._mapping), now) for row in rows}
+    earlier = {row.id: looks[row.id] for row in rows if looks[row.id] < row.look_again}
+    if earlier:
+        session.execute(update(_RUNS).where(_RUNS.c.id.in_(list(earlier))).values(look_again=case(earlier, value=_RUNS.c.id)))
+    return rows[-1].id if rows else None
 
 
 def confirm(catalog: Catalog, looks: Mapping[int, float]) -> None:

@@ -3,17 +3,18 @@
 import math
 import shutil
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import select, text
 
 import halving
-from resources.analysis.run_index import Refreshed, Refresher
+from resources.analysis.run_index import Refreshed, Refresher, write
 from resources.analysis.run_index.entry import next_look
 from resources.analysis.run_index.rebuild import rebuild
 from resources.analysis.run_index.select import state_of
 from resources.backend import Backend
-from resources.catalog import ModelVersionRow, RunIndexRow, RunValueRow, TrialRow
+from resources.catalog import Catalog, ModelVersionRow, RunIndexRow, RunRow, RunValueRow, TrialRow
 from resources.sweep_spec import SweepSpec
 from tests.backends import add_version
 from tests.indexed_runs import Clock, add_record, add_run, names, record_of, revision, rows, with_trial
@@ -136,6 +137,45 @@ def test_runs_are_looked_at_as_soon_as_ever_when_the_clock_was_set_back(either_b
     clock.now += 5
     another.refresh()
     assert names(catalog, "status = 'stopped early' order by run") == ["a", "b"]
+
+
+def test_a_process_whose_clock_lags_brings_nothing_forward(either_backend: Backend, lagging: Catalog) -> None:
+    Refresher(either_backend.store, either_backend.catalog).refresh()
+    assert not write.bring_forward(lagging, lagging.now)
+
+
+def test_runs_are_brought_forward_a_few_at_once_and_a_second_process_goes_on_where_one_was_killed(
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
+    for number in range(5):
+        halving.init("digits", {}, store.root, id=str(number), system_metrics=None)
+    Refresher(store, catalog, clock).refresh()
+    clock.now -= 3600
+    monkeypatch.setattr(write, "_AT_ONCE", 2)
+
+    def looks() -> list[float]:
+        with catalog.read() as session:
+            return list(session.scalars(select(RunRow.look_again).order_by(RunRow.id)))
+
+    def kill_in_the_second_part(row: dict[str, Any], now: float) -> float:
+        if looks()[0] <= now + 60:
+            raise KeyboardInterrupt
+        return next_look(row, now)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(write, "next_look", kill_in_the_second_part)
+        with pytest.raises(KeyboardInterrupt):
+            write.bring_forward(catalog, clock)
+    brought = [look <= clock.now + 60 for look in looks()]
+    assert brought == [True, True, False, False, False]
+    first = looks()[0]
+    clock.now += 2
+    assert write.bring_forward(catalog, clock)
+    assert looks() == [first, first, *[first + 2] * 3]
+    assert not write.bring_forward(catalog, clock)
+    assert not write.bring_forward(catalog, lambda: clock.now - 2)
+    assert looks() == [first, first, *[first + 2] * 3]
 
 
 def test_the_number_of_looks_at_a_run_grows_with_the_logarithm_of_its_age() -> None:
