@@ -52,16 +52,17 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
     backend = existing_backend(arguments)
     file = load_policy(backend.store)
-    if arguments.if_due and (reason := why_not_due(backend.store, file.policy)) is not None:
+    if arguments.if_due and (reason := why_not_due(backend.store, file)) is not None:
         console_of(arguments).print(f"nothing is done: {reason}", highlight=False)
         return 0
     how: Any = {"project": arguments.project, "dry_run": arguments.dry_run}
-    with _catalog_of(backend, writes=not arguments.dry_run and arguments.explain is None) as catalog:
+    only_asks = arguments.dry_run or arguments.explain is not None
+    with _catalog_of(backend, makes=not only_asks and not arguments.if_due) as catalog:
         if arguments.explain is not None:
             run = find_run_of(backend.store, catalog, arguments.explain)
             return _print_explained(arguments, explain(backend.store, catalog, file.policy, *run))
         if arguments.if_due and not arguments.dry_run:
-            _compact_waiting(backend)
+            _compact_waiting(backend.store, catalog)
         done = carry_out(backend.store, catalog, file, **how)
         if (home := dagster_home(backend.store)).is_dir():
             from pipelines.dagster_records import forget_sweeps_of_home
@@ -83,8 +84,12 @@ def run_retention(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _catalog_of(backend: "Backend", *, writes: bool) -> "Iterator[Catalog]":
-    """The store's catalog. Where it has none, one is made only if something is to be written and no other one's sweeps are in the store."""
+def _catalog_of(backend: "Backend", *, makes: bool) -> "Iterator[Catalog]":
+    """The store's catalog. Where it has none, a new one if one is to be made, else an empty one that goes when this is done.
+
+    Either only where no other catalog's sweeps are in the store. What nobody asks for makes none: in a folder that a team shares it
+    would be taken for the team's.
+    """
     from halving.machine.temporary_folders import scratch_folder
     from resources.catalog import Catalog
     from resources.catalog.opening import has_catalog
@@ -93,7 +98,7 @@ def _catalog_of(backend: "Backend", *, writes: bool) -> "Iterator[Catalog]":
     if not has_catalog(backend.store):
         with scratch_folder("retention") as folder, closing(Catalog(f"sqlite:///{folder}/catalog.db")) as empty:
             check_is_own(backend.store, empty, f"a new catalog for the store {backend.store.root}")
-            if not writes:
+            if not makes:
                 yield empty
                 return
     yield backend.catalog
@@ -140,7 +145,7 @@ def clear_away(console: "Console", store: "Store") -> None:
     from resources.retention.policy_file import load_policy
 
     try:
-        is_wanted = why_not_due(store, load_policy(store).policy) is None
+        is_wanted = why_not_due(store, load_policy(store)) is None
     except (HalvingError, OSError) as error:
         console.print(f"retention was left out: {error}", style="yellow", highlight=False)
         return
@@ -161,10 +166,10 @@ def clear_away(console: "Console", store: "Store") -> None:
     console.print(line_of(last), style="dim", highlight=False)
 
 
-def _compact_waiting(backend: "Backend") -> None:
+def _compact_waiting(store: "Store", catalog: "Catalog") -> None:
     """Compact runs that have ended: of segments no point goes."""
     from resources.analysis.run_index import Refresher
     from resources.upkeep.compaction import compact_waiting
 
-    Refresher(backend.store, backend.catalog).refresh(seconds=_REFRESH_SECONDS)
-    compact_waiting(backend.store, backend.catalog)
+    Refresher(store, catalog).refresh(seconds=_REFRESH_SECONDS)
+    compact_waiting(store, catalog)

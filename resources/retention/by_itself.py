@@ -13,25 +13,27 @@ from halving import Store
 from halving.cli.output import size
 from halving.errors import NotFound
 from halving.store.json_files import to_json
-from resources.catalog.opening import has_catalog
+from resources.catalog.opening import has_catalog, url_of_catalog
 from resources.execution.kubernetes.cluster_config import load_cluster
 from resources.retention.carry_out import Outcome
 from resources.retention.cold import KIND as MOVED
-from resources.retention.policy import Policy
+from resources.retention.policy_file import PolicyFile
 
 _LAST = "retention/last.json"
 
 
-def why_not_due(store: Store, policy: Policy, now: datetime | None = None) -> str | None:
+def why_not_due(store: Store, file: PolicyFile, now: datetime | None = None) -> str | None:
     """Why the policy is not to be carried out now without being asked; None: it is.
 
     Raises:
         StoreError: the store cannot be read.
     """
-    if not policy.automatic:
+    if not file.policy.automatic:
         return "the policy does not say automatic: true"
     if store.folder is None or load_cluster() is not None:
         return "an object store, or a cluster's, is cleaned by the schedule nightly_retention"
+    if file.shipped and not url_of_catalog(store).startswith("sqlite"):
+        return "the shipped default is for a laptop, and this catalog is a server's: a file retention.yaml in the store says what is kept"
     if not has_catalog(store) and store.names("datasets"):
         return "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
     last = last_time(store)

@@ -118,6 +118,20 @@ def test_a_dry_run_makes_no_catalog_and_says_what_the_policy_and_the_store_have_
     assert sorted(store.files("")) == files
 
 
+def test_what_nobody_asks_for_makes_no_catalog_and_cleans_a_store_of_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HALVING_CATALOG", raising=False)
+    store = Store(tmp_path)
+    RunRecords(store, "p", "a").start({}, {}, 1, {"started": now(), "provenance": {}})
+    write_segment(store, "a", 1, 0, [("loss", step, step, 0.5) for step in range(10)], "p")
+    RunRecords(store, "p", "a").end(1, {"status": "finished", "summary": {}})
+    assert main(["retention", "--if-due", "--root", store.root]) == 0
+    assert store.exists("retention/last.json")
+    assert read_manifest(store, "p", "a").full is not None
+    assert not (tmp_path / "catalog.db").exists()
+    assert main(["retention", "--root", store.root]) == 0
+    assert (tmp_path / "catalog.db").exists()
+
+
 def test_no_catalog_is_made_where_another_one_has_the_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = Store(tmp_path)
     RunRecords(store, "digits", "digits-1.0000").start({}, {"sweep": "digits-1"}, 1, {"started": now(), "provenance": {}})

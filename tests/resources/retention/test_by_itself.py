@@ -13,18 +13,18 @@ from resources.retention.carry_out import Outcome
 from resources.retention.cold import KIND as MOVED
 from resources.retention.gone import Gone
 from resources.retention.policy import Policy
-from resources.retention.policy_file import load_policy
+from resources.retention.policy_file import PolicyFile, load_policy
 
 
 def test_it_is_due_on_a_disk_where_the_policy_is_automatic(backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = load_policy(backend.store).policy
-    assert why_not_due(backend.store, policy) is None
-    assert why_not_due(backend.store, Policy()) == "the policy does not say automatic: true"
+    file = load_policy(backend.store)
+    assert why_not_due(backend.store, file) is None
+    assert why_not_due(backend.store, PolicyFile(Policy(), "retention.yaml")) == "the policy does not say automatic: true"
     remote = "an object store, or a cluster's, is cleaned by the schedule nightly_retention"
-    assert why_not_due(Store("s3://bucket/store?region=us-east-1"), policy) == remote
+    assert why_not_due(Store("s3://bucket/store?region=us-east-1"), file) == remote
     (tmp_path / "cluster.yaml").touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "cluster.yaml"))
-    assert why_not_due(backend.store, policy) == remote
+    assert why_not_due(backend.store, file) == remote
 
 
 def test_a_store_of_scripts_needs_no_catalog_and_one_of_sweeps_is_left_alone_without_its_own(
@@ -33,13 +33,22 @@ def test_a_store_of_scripts_needs_no_catalog_and_one_of_sweeps_is_left_alone_wit
     """A catalog made anew would know nothing of what its sweeps need."""
     store = Store(tmp_path / "scripts")
     monkeypatch.delenv("HALVING_CATALOG", raising=False)
-    policy = load_policy(store).policy
-    assert why_not_due(store, policy) is None
+    file = load_policy(store)
+    assert why_not_due(store, file) is None
     store.create("datasets/points/0123/manifest.json", b"{}")
     said = "the store has snapshots of datasets, and no catalog: HALVING_CATALOG says where it is"
-    assert why_not_due(store, policy) == said
+    assert why_not_due(store, file) == said
     monkeypatch.setenv("HALVING_CATALOG", "sqlite:///elsewhere.db")
-    assert why_not_due(store, policy) is None
+    assert why_not_due(store, file) is None
+
+
+def test_a_disk_that_a_team_shares_is_not_cleaned_as_a_laptop_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setenv("HALVING_CATALOG", "postgresql+psycopg://catalog.internal/halving")
+    said = "the shipped default is for a laptop, and this catalog is a server's: a file retention.yaml in the store says what is kept"
+    assert why_not_due(store, load_policy(store)) == said
+    store.create("retention.yaml", b"automatic: true")
+    assert why_not_due(store, load_policy(store)) is None
 
 
 def test_it_is_due_once_a_day_and_says_what_went(backend: Backend) -> None:
@@ -50,11 +59,11 @@ def test_it_is_due_once_a_day_and_says_what_went(backend: Backend) -> None:
     assert last is not None
     assert (last["bytes"], last["gone"]) == (300, [{"project": "small", "kind": "checkpoints", "count": 3, "bytes": 300}])
     noted = datetime.fromtimestamp(last["time"], UTC)
-    assert why_not_due(backend.store, file.policy, noted) == "it was carried out today"
-    assert why_not_due(backend.store, file.policy, noted + timedelta(days=1)) is None
-    assert why_not_due(backend.store, file.policy, noted - timedelta(days=1)) is None  # a clock that was ahead holds nothing up
+    assert why_not_due(backend.store, file, noted) == "it was carried out today"
+    assert why_not_due(backend.store, file, noted + timedelta(days=1)) is None
+    assert why_not_due(backend.store, file, noted - timedelta(days=1)) is None  # a clock that was ahead holds nothing up
     backend.store.replace("retention/last.json", b"damaged")
-    assert why_not_due(backend.store, file.policy) is None
+    assert why_not_due(backend.store, file) is None
 
 
 def test_a_line_says_what_went_and_what_moved() -> None:

@@ -74,7 +74,7 @@ class Laptop:
 
     def clear_away(self) -> bool:
         """What the process does that the end of a run begins; whether there was any."""
-        begun = claim(Path(self.store.root), self.day.date()) and why_not_due(self.store, load_policy(self.store).policy, self.day) is None
+        begun = claim(Path(self.store.root), self.day.date()) and why_not_due(self.store, load_policy(self.store), self.day) is None
         self._date_files()
         if begun:
             for project, run in self.runs[-2 * TRIALS - 2 :]:  # what was replaced before goes now
