@@ -6,6 +6,7 @@ processes whoever creates it begins.
 """
 
 import contextlib
+import logging
 import os
 import sys
 from datetime import UTC, date, datetime
@@ -24,6 +25,7 @@ _BEGUN = "retention/begun"
 _APPLICATION = "application"  # of the entry points halving.commands: whoever has it has `halving retention`
 _MAIN = "import os, sys; os.nice(19); from halving.cli.main import main; sys.exit(main(sys.argv[1:]))"
 _processes: list["subprocess.Popen[bytes]"] = []  # an object without a name would warn that its process still runs
+_log = logging.getLogger(__name__)
 
 
 def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[bytes] | None":
@@ -35,15 +37,27 @@ def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[by
     Returns:
         The process, or None: nothing was begun.
     """
+    with contextlib.suppress(Exception):  # those that have ended are waited for here, or a server would keep them as defunct for a day
+        _processes[:] = [process for process in _processes if process.poll() is None]
     if store.folder is None:
         return None
     day = today or datetime.now(UTC).date()
     with contextlib.suppress(Exception):
         if not (store.folder / _BEGUN / day.isoformat()).exists() and _has_application() and claim(store.folder, day):
-            _processes[:] = [process for process in _processes if process.poll() is None]
             _processes.append(_start(store.folder))
             return _processes[-1]
     return None
+
+
+def begin_after_run(store: Store) -> None:
+    """Begin retention as :func:`begin_daily` does, and say so: on a terminal, and where there is none in the log. It does not raise."""
+    with contextlib.suppress(Exception):
+        if begin_daily(store) is None:
+            return
+        if sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty():
+            print(f"halving: {begun_line(store)}", file=sys.stderr)
+        else:
+            _log.info("%s", begun_line(store))
 
 
 def begun_line(store: Store) -> str:

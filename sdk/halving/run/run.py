@@ -3,7 +3,6 @@
 import contextlib
 import os
 import secrets
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -556,10 +555,10 @@ class Run:
 
     def _begin_retention(self) -> None:
         """Have what the policy does not keep deleted beside what comes next, once a day; after a trial its sweep's job does."""
-        from halving.maintenance import daily
+        from halving.maintenance.daily import begin_after_run
 
-        if not self._is_trial and daily.begin_daily(self.store) is not None and sys.stderr.isatty():
-            print(f"halving: {daily.begun_line(self.store)}", file=sys.stderr)
+        if not self._is_trial:
+            begin_after_run(self.store)
 
     def _finish(self, status: str) -> None:
         if self._system is not None:

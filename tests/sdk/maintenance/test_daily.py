@@ -1,5 +1,7 @@
 """Retention that nobody asks for is begun once a day where a run ends, by one of several processes, and never where it could do harm."""
 
+import io
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +53,35 @@ def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(s
     for run in ("a", "b"):
         Run(store, run_id=run, **about).finish()
     assert begun == [store.folder]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_run_ends_without_a_standard_error_and_the_log_says_what_was_begun(
+    store: Store, begun: Begun, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, closed: bool
+) -> None:
+    begin_daily(store, FIRST)
+    stream = io.StringIO()
+    stream.close()
+    run = Run(store, run_id="a", project="p", params={}, seed=1, captured={"git": None}, system_metrics=None)
+    caplog.set_level(logging.INFO, "halving.maintenance.daily")
+    monkeypatch.setattr("sys.stderr", stream if closed else None)
+    run.finish()
+    assert begun == [store.folder]
+    assert caplog.messages == [daily.begun_line(store)]
+
+
+@pytest.mark.slow
+def test_a_process_that_has_ended_is_waited_for_at_the_next_look_though_nothing_is_begun(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daily, "_MAIN", "")
+    begin_daily(store, FIRST)
+    process = begin_daily(store, FIRST + timedelta(days=1))
+    assert process is not None
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process.returncode is None
+    assert begin_daily(store, FIRST + timedelta(days=1)) is None
+    assert process.returncode == 0
 
 
 def test_where_only_the_sdk_is_installed_nothing_is_begun_and_no_day_taken(
