@@ -2,13 +2,15 @@
 
 The SDK knows nothing of what is kept. It begins ``halving retention --if-due`` of the application where that is installed beside it, and
 nothing where it is not. The folder ``retention/begun`` of the store has a file for the day on which it was begun last, in UTC: of several
-processes whoever creates it begins.
+processes whoever creates it begins. A process that has done what it was begun for leaves ``DAY.ended`` there. Where there is none an hour
+later, it failed, or was killed with the container or the job that began it: whoever creates ``DAY.2`` begins another one, and so on.
 """
 
 import contextlib
 import logging
 import os
 import sys
+import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,13 +25,24 @@ LOG = "retention/by-itself.log"
 
 _BEGUN = "retention/begun"
 _APPLICATION = "application"  # of the entry points halving.commands: whoever has it has `halving retention`
-_MAIN = "import os, sys; os.nice(19); from halving.cli.main import main; sys.exit(main(sys.argv[1:]))"
-_processes: list["subprocess.Popen[bytes]"] = []  # an object without a name would warn that its process still runs
+_AGAIN_SECONDS = 3600.0  # after which a process that has not ended well is taken for lost; one beside another does no harm
+_MAIN = """
+import os, sys
+os.nice(19)
+from halving.cli.main import main
+status = main(sys.argv[2:])
+if status == 0:
+    open(sys.argv[1], "w").close()
+sys.exit(status)
+"""
+_processes: dict[Path, "subprocess.Popen[bytes]"] = {}  # by folder: an object without a name would warn that its process still runs
 _log = logging.getLogger(__name__)
 
 
 def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[bytes] | None":
-    """Begin retention of a store in a folder, unless a process has begun it today. It outlives this process, which need not wait for it.
+    """Begin retention of a store in a folder, unless it was begun today and has ended well, or perhaps still runs.
+
+    It outlives this process, which need not wait for it.
 
     On the day on which it is called first it only leaves its mark: nothing is old enough then. It does not raise: whoever calls it is at
     the end of something that matters more.
@@ -38,14 +51,16 @@ def begin_daily(store: Store, today: date | None = None) -> "subprocess.Popen[by
         The process, or None: nothing was begun.
     """
     with contextlib.suppress(Exception):  # those that have ended are waited for here, or a server would keep them as defunct for a day
-        _processes[:] = [process for process in _processes if process.poll() is None]
-    if store.folder is None:
+        for folder, process in list(_processes.items()):
+            if process.poll() is not None:
+                _processes.pop(folder, None)
+    if store.folder is None or store.folder in _processes:
         return None
     day = today or datetime.now(UTC).date()
     with contextlib.suppress(Exception):
-        if not (store.folder / _BEGUN / day.isoformat()).exists() and _has_application() and claim(store.folder, day):
-            _processes.append(_start(store.folder))
-            return _processes[-1]
+        if _next_mark(store.folder / _BEGUN, day) is not None and _has_application() and claim(store.folder, day):
+            process = _processes[store.folder] = _start(store.folder, day)
+            return process
     return None
 
 
@@ -66,17 +81,40 @@ def begun_line(store: Store) -> str:
 
 
 def claim(folder: Path, day: date) -> bool:
-    """Take a day, if nobody else has, and say whether retention is to begin on it: not on the first one that there is."""
+    """Take a day, if nobody else has or whoever has is lost, and say whether retention is to begin on it: not on the first one."""
     place = folder / _BEGUN
     place.mkdir(parents=True, exist_ok=True)
-    earlier = os.listdir(place)
+    names = os.listdir(place)
+    mark = _next_mark(place, day)
+    if mark is None:
+        return False
     try:
-        (place / day.isoformat()).open("x").close()
+        (place / mark).open("x").close()
     except FileExistsError:
         return False
-    for name in earlier:
-        (place / name).unlink(missing_ok=True)
-    return bool(earlier)
+    if not names:
+        _ended(folder, day).touch()
+        return False
+    for name in names:
+        if not name.startswith(day.isoformat()):
+            (place / name).unlink(missing_ok=True)
+    return True
+
+
+def _next_mark(place: Path, day: date) -> str | None:
+    """The file that whoever begins it on a day creates; None: it has ended well on that day, or perhaps still runs."""
+    names = os.listdir(place) if place.is_dir() else []
+    marks = [place / name for name in names if name.startswith(day.isoformat())]
+    if not marks:
+        return day.isoformat()
+    newest = max(mark.stat().st_mtime for mark in marks)
+    if _ended(place.parent.parent, day) in marks or time.time() - newest < _AGAIN_SECONDS:
+        return None
+    return f"{day.isoformat()}.{len(marks) + 1}"
+
+
+def _ended(folder: Path, day: date) -> Path:
+    return folder / _BEGUN / f"{day.isoformat()}.ended"
 
 
 def _has_application() -> bool:
@@ -85,10 +123,10 @@ def _has_application() -> bool:
     return any(entry.name == _APPLICATION for entry in entry_points(group="halving.commands"))
 
 
-def _start(folder: Path) -> "subprocess.Popen[bytes]":
+def _start(folder: Path, day: date) -> "subprocess.Popen[bytes]":
     import subprocess
 
     # -P: in a script's own folder there may be a file that is called as a module of Python's is.
-    command = [sys.executable, "-P", "-c", _MAIN, "retention", "--if-due", "--root", str(folder)]
+    command = [sys.executable, "-P", "-c", _MAIN, str(_ended(folder, day)), "retention", "--if-due", "--root", str(folder)]
     with (folder / LOG).open("wb") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)

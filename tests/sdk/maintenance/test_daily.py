@@ -3,6 +3,7 @@
 import io
 import logging
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
@@ -30,7 +31,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Begun:
         def poll(self) -> int:
             return 0
 
-    monkeypatch.setattr(daily, "_start", lambda folder: (folders.append(folder), Process())[1])
+    monkeypatch.setattr(daily, "_start", lambda folder, day: (folders.append(folder), Process())[1])
     return folders
 
 
@@ -39,7 +40,61 @@ def test_one_of_many_processes_has_a_day_and_the_first_one_is_nobodys(tmp_path: 
         with ThreadPoolExecutor(8) as pool:
             taken = list(pool.map(lambda _: claim(tmp_path, FIRST + timedelta(days=days)), range(32)))  # noqa: B023
         assert sum(taken) == expected
-        assert os.listdir(tmp_path / "retention/begun") == [str(FIRST + timedelta(days=days))]
+        names = os.listdir(tmp_path / "retention/begun")
+        assert [name for name in names if not name.endswith(".ended")] == [str(FIRST + timedelta(days=days))]
+        assert len(names) == (1 if taken.count(True) else 2)
+
+
+def make_old(store: Store) -> None:
+    """Have it that an hour has gone by since the store's marks were left."""
+    for mark in Path(store.root, "retention/begun").iterdir():
+        os.utime(mark, (time.time() - 3601, time.time() - 3601))
+
+
+def test_an_hour_after_a_process_was_lost_one_of_many_begins_another_and_none_on_the_first_day(store: Store, begun: Begun) -> None:
+    begin_daily(store, FIRST)
+    make_old(store)
+    begin_daily(store, FIRST)
+    assert begun == []
+    second = FIRST + timedelta(days=1)
+    for expected in (1, 2, 3):
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: begin_daily(store, second), range(32)))
+        assert len(begun) == expected
+        make_old(store)
+    begin_daily(store, FIRST + timedelta(days=2))
+    assert os.listdir(Path(store.root, "retention/begun")) == [str(FIRST + timedelta(days=2))]
+
+
+@pytest.mark.slow
+def test_a_day_is_over_only_when_a_process_has_ended_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_daily(store, FIRST)
+    second = FIRST + timedelta(days=1)
+    main = daily._MAIN
+    with monkeypatch.context() as broken:
+        broken.setattr("sys.executable", store.address("no-python"))
+        assert begin_daily(store, second) is None
+    make_old(store)
+    monkeypatch.setattr(daily, "_MAIN", "import signal; signal.pause()")
+    running = begin_daily(store, second)
+    assert running is not None
+    make_old(store)
+    assert begin_daily(store, second) is None  # it still runs, as this process knows
+    running.kill()
+    running.wait()
+    store.create("retention.yaml", b"automatic: perhaps")
+    monkeypatch.setattr(daily, "_MAIN", main)
+    failing = begin_daily(store, second)
+    assert failing is not None
+    assert failing.wait() == 1
+    store.replace("retention.yaml", b"automatic: true")
+    assert begin_daily(store, second) is None
+    make_old(store)
+    done = begin_daily(store, second)
+    assert done is not None
+    assert done.wait() == 0, store.read(daily.LOG)
+    make_old(store)
+    assert begin_daily(store, second) is None
 
 
 def test_the_end_of_a_run_begins_it_once_a_day_and_the_end_of_a_trial_does_not(store: Store, begun: Begun) -> None:
@@ -116,7 +171,7 @@ def test_the_process_has_the_lowest_priority_a_session_of_its_own_and_no_module_
         "from halving.maintenance import daily\n"
         f"daily._MAIN = {main!r}\n"
         "halving.init('p', system_metrics=None).finish()\n"
-        "print(daily._processes[0].wait())\n"
+        "print(next(iter(daily._processes.values())).wait())\n"
     )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert store.read(daily.LOG) == b"19 True\n"
