@@ -89,16 +89,13 @@ def claim(folder: Path, day: date) -> bool:
     if mark is None:
         return False
     try:
-        (place / mark).open("x").close()
+        (place / mark if names else _ended(folder, day)).open("x").close()
     except FileExistsError:
-        return False
-    if not names:
-        _ended(folder, day).touch()
         return False
     for name in names:
         if not name.startswith(day.isoformat()):
             (place / name).unlink(missing_ok=True)
-    return True
+    return bool(names)
 
 
 def _next_mark(place: Path, day: date) -> str | None:
