@@ -13,21 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import dagster as dg
-from alembic.script import ScriptDirectory
-from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
-from dagster._core.storage.runs.schema import RunStorageSqlMetadata
-from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
 from sqlalchemy import MetaData, create_engine, inspect
 
 from halving.doctor.checks import ERROR, Finding
 from halving.machine.locks import lockable
 
 _LOCK = "halving.lock"
-_FILES: dict[str, MetaData] = {
-    "history/runs.db": RunStorageSqlMetadata,
-    "history/runs/index.db": SqlEventLogStorageMetadata,
-    "schedules/schedules.db": ScheduleStorageSqlMetadata,
-}
 _MIGRATIONS = Path(dg.__file__).parent / "_core" / "storage" / "alembic"
 
 
@@ -47,8 +38,10 @@ def open_instance(home: Path) -> Iterator[dg.DagsterInstance]:
 
 def check_storage(home: Path) -> Iterator[Finding]:
     """That each of Dagster's SQLite files has one revision of its schema; finds nothing where they do, or are not there."""
+    from alembic.script import ScriptDirectory
+
     newest = ScriptDirectory(str(_MIGRATIONS)).get_current_head()
-    for name, schema in _FILES.items():
+    for name, schema in _schemas().items():
         file = home / name
         revisions = _revisions(file)
         if len(revisions) < 2:
@@ -80,6 +73,20 @@ def _revisions(file: Path) -> list[str]:
             return [revision for (revision,) in connection.execute("SELECT version_num FROM alembic_version ORDER BY version_num")]
     except sqlite3.DatabaseError:
         return []
+
+
+def _schemas() -> dict[str, MetaData]:
+    """Dagster's SQLite files below its folder, each with its schema."""
+    # Dagster's schemas import Alembic, which the code location, and with it each step's process, does without.
+    from dagster._core.storage.event_log.schema import SqlEventLogStorageMetadata
+    from dagster._core.storage.runs.schema import RunStorageSqlMetadata
+    from dagster._core.storage.schedules.schema import ScheduleStorageSqlMetadata
+
+    return {
+        "history/runs.db": RunStorageSqlMetadata,
+        "history/runs/index.db": SqlEventLogStorageMetadata,
+        "schedules/schedules.db": ScheduleStorageSqlMetadata,
+    }
 
 
 def _is_whole(file: Path, schema: MetaData) -> bool:

@@ -269,8 +269,8 @@ def test_a_sweep_that_fails_says_why_and_says_so_in_its_data(shell: Shell, small
 
 @pytest.mark.slow
 def test_retention_that_is_called_wrongly_deletes_nothing(shell: Shell) -> None:
-    assert "no project 'smal' in" in shell.fails("retention", "--project", "smal")
     Path(shell.backend.store.root).mkdir(exist_ok=True)
+    assert "no project 'smal' in" in shell.fails("retention", "--project", "smal")
     Path(shell.backend.store.root, "retention.yaml").write_text("checkpoint: {days: 3}")
     assert "checkpoint = {'days': 3} is not accepted: there is no such field, did you mean 'checkpoints'?" in shell.fails("retention")
 

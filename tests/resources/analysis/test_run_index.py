@@ -145,11 +145,12 @@ def test_a_process_whose_clock_lags_brings_nothing_forward(either_backend: Backe
 
 
 def test_runs_are_brought_forward_a_few_at_once_and_a_second_process_goes_on_where_one_was_killed(
-    either_backend: Backend, monkeypatch: pytest.MonkeyPatch
+    either_backend: Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     store, catalog, clock = either_backend.store, either_backend.catalog, Clock()
     for number in range(5):
-        halving.init("digits", {}, store.root, id=str(number), system_metrics=None)
+        run = halving.init("digits", {}, store.root, id=str(number), system_metrics=None)
+        request.addfinalizer(run.finish)
     Refresher(store, catalog, clock).refresh()
     clock.now -= 3600
     monkeypatch.setattr(write, "_AT_ONCE", 2)
