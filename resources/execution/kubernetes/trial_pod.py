@@ -80,8 +80,10 @@ class PodProcess:
             _log.warning("pod %s gets no answer, and will end by itself: %s", self._pod.name, error)
 
     def ask_back(self) -> None:
+        if not self._pod.started and not self._pod.leaving:
+            self._pod.look()  # it may have begun since, and have saved
         if not self._pod.started:  # it has nothing to save
-            if not self._pod.leaving:
+            if not self._pod.leaving and not self._pod.ended:
                 self._pod.delete(None)
             return
         try:

@@ -170,7 +170,9 @@ class WatchedPod:
         return True
 
     def look(self) -> None:
-        """Ask the cluster for the pod's state."""
+        """Ask the cluster for the pod's state, once there is a pod."""
+        if not self._created:
+            return
         self._looked = time.monotonic()
         found = self.ask(lambda: (api.read_pod(self.name),))
         if found is None:

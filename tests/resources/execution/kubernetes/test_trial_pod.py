@@ -153,6 +153,19 @@ def test_a_trial_that_has_begun_is_asked_back_and_keeps_its_pod(cluster: Cluster
     assert trial.until_it_ends() == Interrupted("it has saved")
 
 
+def test_a_trial_that_has_begun_since_its_pod_was_looked_at_is_asked_back_and_not_deleted(
+    cluster: Cluster, store: Store, small_spec: Spec
+) -> None:
+    trial = Trial(store, small_spec())
+    trial.pod.receive(0.0)
+    trial.pod.receive(0.0)
+    assert not trial.pod.started
+    cluster.status = {"phase": "Running"}
+    trial.pod.ask_back()
+    assert trial.says.is_asked_back()
+    assert list(cluster.pods) == ["pod-2"]
+
+
 @pytest.mark.parametrize("created", [False, True])
 def test_a_trial_that_has_not_begun_has_nothing_to_save_and_gets_no_pod(
     cluster: Cluster, store: Store, small_spec: Spec, created: bool
