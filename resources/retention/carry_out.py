@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import select
 
 from halving import InvalidInput, NotFound, Store, StoreError
-from halving.errors import Damaged
 from halving.maintenance.blob_collection import NOBODY, Marks, Owner, clock_of, delete_unmarked, find_unmarked
 from halving.maintenance.named_blobs import Record, named_by_runs
 from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
@@ -133,13 +132,9 @@ def _carry_out(
 ) -> list[Gone]:
     """What goes of the runs with one name of a project, or with any; what is damaged is added to the problems."""
     totals = _Totals()
-    removed: list[Gone] = []
     retention = _Retention(store, catalog, policy, kept, moment, dry_run)
     how: Any = {"project": project, "dry_run": dry_run, "now": moment}
-    try:
-        removed = empty_trash(store, catalog, policy, **how)  # first: what these runs named goes with the rest
-    except Damaged as error:
-        problems.append(f"{error}; runs in the trash stay there until it is mended or deleted")
+    removed = empty_trash(store, catalog, policy, **how, problems=problems)  # first: what these runs named goes with the rest
     for each in [project] if project else projects_of(store):
         given: Any = {"protected": kept.runs, "now": moment, "dry_run": dry_run, "problems": problems}
         for drop in drop_points(store, each, _point_days(policy.of(each)), **given):

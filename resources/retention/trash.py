@@ -16,7 +16,7 @@ from typing import Literal
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from halving.errors import NotFound
+from halving.errors import Damaged, NotFound
 from halving.maintenance.orphan_files import UNFINISHED_AGE
 from halving.metrics.manifest import run_folder
 from halving.query.runs import RUNNING, RunInfo, in_threads, list_names, read_run
@@ -53,18 +53,32 @@ class Trashed:
 
 
 def empty_trash(
-    store: Store, catalog: Catalog, policy: Policy, *, project: str | None = None, dry_run: bool = False, now: datetime | None = None
+    store: Store,
+    catalog: Catalog,
+    policy: Policy,
+    *,
+    project: str | None = None,
+    dry_run: bool = False,
+    now: datetime | None = None,
+    problems: list[str] | None = None,
 ) -> list[Gone]:
     """Remove the runs whose days in the trash are over, and count them; see :func:`remove_deleted`."""
     counts: dict[str, list[int]] = {}
-    for run in remove_deleted(store, catalog, policy, project=project, dry_run=dry_run, now=now):
+    for run in remove_deleted(store, catalog, policy, project=project, dry_run=dry_run, now=now, problems=problems):
         if run.became != "stays":
             counts.setdefault(run.project, []).append(run.bytes)
     return [Gone(name, "deleted runs", len(sizes), sum(sizes)) for name, sizes in sorted(counts.items())]
 
 
 def remove_deleted(
-    store: Store, catalog: Catalog, policy: Policy, *, project: str | None = None, dry_run: bool = False, now: datetime | None = None
+    store: Store,
+    catalog: Catalog,
+    policy: Policy,
+    *,
+    project: str | None = None,
+    dry_run: bool = False,
+    now: datetime | None = None,
+    problems: list[str] | None = None,
 ) -> Iterator[Trashed]:
     """Remove the runs that were deleted longer ago than their project's policy says, and give what became of each, one after the other.
 
@@ -75,6 +89,7 @@ def remove_deleted(
         project: only its runs (default: all).
         dry_run: only give what would be removed.
         now: the moment to count from.
+        problems: takes what is wrong with runs of which a file is damaged, which stay; without it the first one is raised.
 
     Raises:
         StoreError: the store cannot be read or written.
@@ -85,8 +100,20 @@ def remove_deleted(
         names = store.names(_folder(name, run))
         if not dry_run and not any(file == "record.json" or file.startswith(PREFIX) for file in names):
             _delete_left_folder(store, _folder(name, run), moment)
-        elif days is not None and (trashed := _expired(store, name, run, names, moment - timedelta(days=days))) is not None:
-            yield _removed(store, catalog, trashed, dry_run=dry_run)
+            continue
+        if days is None:
+            continue
+        try:
+            trashed = _expired(store, name, run, names, moment - timedelta(days=days))
+            if trashed is not None:
+                trashed = _removed(store, catalog, trashed, dry_run=dry_run)
+        except Damaged as error:
+            if problems is None:
+                raise
+            problems.append(f"{error}; if run {run} of project {name} is in the trash, it stays there until that file is mended or deleted")
+            continue
+        if trashed is not None:
+            yield trashed
 
 
 def _candidates(store: Store, catalog: Catalog, project: str | None) -> Iterator[tuple[str, str]]:

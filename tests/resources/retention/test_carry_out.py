@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from halving import InvalidInput, NotFound, Store, StoreError
+from halving.records.amendments import amend, staged
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.store.cold import add_cold_root
 from halving.store.store import digest_of
@@ -475,13 +476,20 @@ def test_where_nothing_says_what_a_damaged_record_named_no_blob_goes_and_all_els
     assert done.problems[1].startswith("no checkpoint, artifact, media or other blob is deleted until these files are mended")
 
 
-def test_a_damaged_amendment_keeps_the_trash_as_it_is_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
+def test_a_run_with_a_damaged_amendment_stays_in_the_trash_and_the_rest_goes_on(backend: Backend, spec: SweepSpec) -> None:
     store, sweep = backend.store, add_sweep(backend, spec)
     name = f"runs/project=small/{trial_key(sweep, 4)}/amend-000000.json"
     store.create(name, b'{"lifecycle": "del')
-    done = carried_out(backend, 15, {**POLICY, "trash": {"days": 30}})
+    script = RunRecords(store, "small", "script")
+    script.start({}, {}, 1, {"provenance": {}, "seed": None, "determinism": {}, "started": datetime.now(UTC).isoformat()})
+    script.end(1, {"status": "finished", "time": datetime.now(UTC).isoformat(), "summary": {}})
+    amend(store, script.folder, lambda newest: staged(newest, "deleted", "ada"))
+    done = carried_out(backend, 45, {**POLICY, "trash": {"days": 30}})
     assert left(store, sweep) == {0: [], 1: [3], 2: [], 3: [], 4: [1, 2, 3]}
-    assert any("runs in the trash stay there until it is mended" in problem for problem in done.problems)
+    run = trial_key(sweep, 4)
+    assert any(f"if run {run} of project small is in the trash, it stays there" in problem for problem in done.problems)
+    assert ("small", "deleted runs", 1) in [(gone.project, gone.kind, gone.count) for gone in done.gone]
+    assert store.names(script.folder) == []
     assert any(problem.startswith(f"{store.address(name)} is damaged") for problem in done.problems)
 
 
