@@ -3,13 +3,17 @@
 import random
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.catalog_fill import LEASE
 from benchmarks.machine import in_child
 from benchmarks.results import spread
+
+if TYPE_CHECKING:
+    from resources.catalog import Catalog
+    from resources.scheduling.scheduler import Scheduler
 
 KINDS = ("write", "next", "decision", "held back")
 """Of calls: a write of its own; a next trial, a decision about one, and no next trial because it is not the sweep's turn."""
@@ -34,7 +38,10 @@ def work_together(folder: Path, given: dict[str, Any]) -> list[list[dict[str, An
     with ThreadPoolExecutor(max_workers=given["clients"]) as pool:
         places = range(given["clients"])
         function, same = "benchmarks.catalog_clients:client", {"folder": str(folder), "given": given}
-        spent = list(pool.map(lambda place: in_child(function, **same, place=place), places))
+        working = [pool.submit(in_child, function, **same, place=place) for place in places]
+        ended, _ = wait(working, return_when=FIRST_EXCEPTION)
+        failed = [each for each in ended if each.exception()]  # the others wait for it in vain
+        spent = [each.result() for each in failed or working]
     return [list(stage) for stage in zip(*spent, strict=True)]
 
 
@@ -73,8 +80,8 @@ def _work(loop: Loop, stage: dict[str, Any], source: random.Random) -> dict[str,
     due = {kind: began + _pause(source, stage[kind]) for kind in ("writes", "calls") if stage[kind] is not None}
     while time.perf_counter() < began + stage["seconds"]:
         kind = min(due, key=lambda name: due[name])
-        if (wait := due[kind] - time.perf_counter()) > 0:
-            time.sleep(wait)
+        if (pause := due[kind] - time.perf_counter()) > 0:
+            time.sleep(pause)
         said = "write" if kind == "writes" else ""
         if said:
             loop.write()
@@ -98,25 +105,32 @@ def _loop(given: dict[str, Any], place: int, source: random.Random) -> Loop:
     return Loop(catalog_peers.bare(given["ours"], given["sweep"], place), lambda: "next")
 
 
+def scheduler_of(catalog: "Catalog", sweep: str) -> "Scheduler":
+    """A sweep's scheduler that takes leases of a day for such as hold: none runs out while clients wait for each other."""
+    from resources.scheduling.scheduler import Scheduler
+
+    class OfClients(Scheduler):
+        longest_lease = LEASE
+
+    return OfClients(catalog, sweep)
+
+
 def _ours(url: str, sweep: str, place: int, clients: int, source: random.Random) -> Loop:
     from sqlalchemy import select
 
     from halving.trial.messages import ReachedRung
     from resources.catalog import Catalog, TrialRow
     from resources.scheduling.assignment import Superseded
-    from resources.scheduling.scheduler import Scheduler
     from resources.search.decide import Continue
 
-    scheduler = Scheduler(Catalog(url), sweep)
-    # Its clock is ahead, so that no lease runs out while clients wait for each other.
-    beating = Scheduler(scheduler.catalog, sweep, clock=lambda: time.time() + LEASE)
+    scheduler = scheduler_of(Catalog(url), sweep)
     with scheduler.catalog.read() as session:
         filled = set(session.scalars(select(TrialRow.number).where(TrialRow.sweep == sweep, TrialRow.worker == "bench")))
     mine = [each for each in scheduler.claimed() if each.trial in filled and each.trial % clients == place]
     held: list[Any] = []  # the trial that was taken last, and the rung that it comes to next
 
     def beat() -> None:
-        beating.heartbeat(source.choice(mine))
+        scheduler.heartbeat(source.choice(mine), LEASE)
 
     def call() -> str:
         if not held:

@@ -15,7 +15,7 @@ def bare(url: str, sweep: str, place: int) -> Callable[[], None]:
 
     def write() -> None:
         connection.execute(
-            "UPDATE trials SET lease_until = lease_until + 1 WHERE sweep = %s AND number = %s", (sweep, number), prepare=True
+            "UPDATE trials SET lease_until = lease_until - 0.001 WHERE sweep = %s AND number = %s", (sweep, number), prepare=True
         )
 
     return write

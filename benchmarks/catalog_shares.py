@@ -2,7 +2,6 @@
 
 import random
 import tempfile
-import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.assumptions import GOES_ON, RUNG, TRIALS
 from benchmarks.catalog import CALLS, CLIENTS
-from benchmarks.catalog_clients import Loop, rate_of, spread_of, work_together
+from benchmarks.catalog_clients import Loop, rate_of, scheduler_of, spread_of, work_together
 from benchmarks.catalog_fill import LEASE, project_of
 from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number, spread
@@ -114,13 +113,10 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
     from halving.trial.messages import ReachedRung
     from resources.catalog import Catalog
     from resources.scheduling.assignment import Superseded
-    from resources.scheduling.scheduler import Scheduler
     from resources.search.decide import Continue, Wait
 
     catalog = Catalog(url)
-    schedulers = {sweep: Scheduler(catalog, sweep) for sweep in sweeps}
-    # Their clocks are ahead, so that no lease runs out while clients wait for each other.
-    beating = {sweep: Scheduler(catalog, sweep, clock=lambda: time.time() + LEASE) for sweep in sweeps}
+    schedulers = {sweep: scheduler_of(catalog, sweep) for sweep in sweeps}
     at_work: list[tuple[Any, Any, int]] = []  # each with its sweep's scheduler, its trial, and the rung that this comes to next
     waiting: deque[tuple[Any, str]] = deque()  # each with its sweep's scheduler, and its name
     reports = [0.0]  # the share of calls that are reports though somebody waits
@@ -133,7 +129,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
         while taken:
             trial = taken.pop()
             with suppress(Superseded):  # it has ended
-                beating[trial.sweep].heartbeat(trial)
+                schedulers[trial.sweep].heartbeat(trial, LEASE)
         while len(waiting) < stage["waiting"]:
             scheduler, trial, _ = at_work.pop(source.randrange(len(at_work)))
             scheduler.released(trial, 1.0)
@@ -143,7 +139,7 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
 
     def beat() -> None:
         trial = source.choice(at_work)[1]
-        beating[trial.sweep].heartbeat(trial)
+        schedulers[trial.sweep].heartbeat(trial, LEASE)
 
     def call() -> str:
         return ask(*waiting.popleft()) if waiting and source.random() >= reports[0] else report(source.randrange(len(at_work)))
