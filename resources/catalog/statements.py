@@ -94,21 +94,43 @@ GO_ON = update(TRIALS).where(*_TRIAL).values(_DECIDED)
 END_ATTEMPT = update(TRIALS).where(*_TRIAL).values({**_DECIDED, **_GIVEN_BACK, "worker": null(), "lease_until": null()})
 CLAIM = update(TRIALS).where(*_TRIAL).values({**_HEARD_OF, **_set("worker", "lease_until")})
 _RUNNING_ATTEMPT = (*_TRIAL, TRIALS.c.attempt == bindparam("of_attempt"), TRIALS.c.status == "running")
-_WANTED = select(SWEEPS.c.control).where(_SWEEP).scalar_subquery()
-_SPENT = select(SWEEPS.c.out_of_gpu_hours.is_not(None)).where(_SWEEP).scalar_subquery()
+_RENEWED = {"lease_until": bindparam("lease_until"), "doubted_until": null()}
+
+
+def _control(wanted: ColumnElement[str], spent: ColumnElement[bool]) -> ColumnElement[str]:
+    """What a running trial is to do, by what its sweep's user wants and whether its project's GPU-hours are used up.
+
+    A trial whose place a more important sweep wants, or that has no GPU-hours left, yields when it has saved its epoch and not within a
+    grace period, unless the sweep's user wants something else of it.
+    """
+    return case((and_(wanted == "run", or_(TRIALS.c.asked_back, spent)), "yield"), else_=wanted).label("control")
+
+
+def _of_its_sweep(column: ColumnElement[Any]) -> Any:
+    return select(column).where(_SWEEP).scalar_subquery()
+
+
 RENEW_LEASE = (
     update(TRIALS)
     .where(*_RUNNING_ATTEMPT)
-    .values(lease_until=bindparam("lease_until"), doubted_until=null())
-    # A trial whose place a more important sweep wants, or whose project's GPU-hours are used up, yields when it has saved its epoch and not
-    # within a grace period, unless the sweep's user wants something else of it.
+    .values(_RENEWED)
     .returning(
-        case((and_(_WANTED == "run", or_(TRIALS.c.asked_back, _SPENT)), "yield"), else_=_WANTED).label("control"),
-        select(SWEEPS.c.gpu_hours_looked_at).where(_SWEEP).scalar_subquery().label("looked_at"),
+        _control(_of_its_sweep(SWEEPS.c.control), _of_its_sweep(SWEEPS.c.out_of_gpu_hours.is_not(None))),
+        _of_its_sweep(SWEEPS.c.gpu_hours_looked_at).label("looked_at"),
     )
 )
-# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next one.
-RENEW_LEASE_LIGHTLY = RENEW_LEASE.returning(func.set_config("synchronous_commit", "off", True))
+# On Postgres without waiting for the disk: a heartbeat that is lost with the machine is followed by the next one. The sweep's row is looked
+# up once, not for each of its columns; SQLite can return no column of another table that is updated from.
+RENEW_LEASE_LIGHTLY = (
+    update(TRIALS)
+    .where(*_RUNNING_ATTEMPT, SWEEPS.c.id == bindparam("of_sweep"))
+    .values(_RENEWED)
+    .returning(
+        _control(SWEEPS.c.control, SWEEPS.c.out_of_gpu_hours.is_not(None)),
+        SWEEPS.c.gpu_hours_looked_at.label("looked_at"),
+        func.set_config("synchronous_commit", "off", True),
+    )
+)
 NOTE_WAITING = (
     update(TRIALS)
     .where(*_RUNNING_ATTEMPT, TRIALS.c.waiting.is_distinct_from(bindparam("waiting", type_=Excerpt)))
