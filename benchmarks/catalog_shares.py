@@ -138,11 +138,13 @@ def workers(url: str, sweeps: list[str], source: random.Random) -> Loop:
             share_places(catalog, stage["projects"], stage["places"])
 
     def beat() -> None:
-        trial = source.choice(at_work)[1]
-        schedulers[trial.sweep].heartbeat(trial, LEASE)
+        if at_work:
+            trial = source.choice(at_work)[1]
+            schedulers[trial.sweep].heartbeat(trial, LEASE)
 
     def call() -> str:
-        return ask(*waiting.popleft()) if waiting and source.random() >= reports[0] else report(source.randrange(len(at_work)))
+        asks = waiting and (not at_work or source.random() >= reports[0])
+        return ask(*waiting.popleft()) if asks else report(source.randrange(len(at_work)))
 
     def ask(scheduler: Any, worker: str) -> str:
         trial: Any = scheduler.next_work(worker)  # there are more trials than anybody asks for
