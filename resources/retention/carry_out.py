@@ -33,7 +33,7 @@ from resources.retention.policy import Policy, ProjectPolicy
 from resources.retention.policy_file import NAME, VARIABLE, PolicyFile
 from resources.retention.project_names import closest_project, is_known, known_names
 from resources.retention.protection import NONE, Protected, Reason, Run, in_project, protected, trial_checkpoints
-from resources.retention.trash import empty_trash
+from resources.retention.trash import count_removed, remove_deleted
 from resources.tenancy.projects import names_of, renamed_projects
 
 
@@ -134,7 +134,8 @@ def _carry_out(
     totals = _Totals()
     retention = _Retention(store, catalog, policy, kept, moment, dry_run)
     how: Any = {"project": project, "dry_run": dry_run, "now": moment}
-    removed = empty_trash(store, catalog, policy, **how, problems=problems)  # first: what these runs named goes with the rest
+    # First: what these runs named goes with the rest.
+    removed = count_removed(remove_deleted(store, catalog, policy, **how, problems=problems))
     for each in [project] if project else projects_of(store):
         given: Any = {"protected": kept.runs, "now": moment, "dry_run": dry_run, "problems": problems}
         for drop in drop_points(store, each, _point_days(policy.of(each)), **given):

@@ -7,7 +7,7 @@ other record names are collected by retention afterwards, with its grace time. W
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,24 +50,6 @@ class Trashed:
     bytes: int
     became: Became
     reason: str | None = None
-
-
-def empty_trash(
-    store: Store,
-    catalog: Catalog,
-    policy: Policy,
-    *,
-    project: str | None = None,
-    dry_run: bool = False,
-    now: datetime | None = None,
-    problems: list[str] | None = None,
-) -> list[Gone]:
-    """Remove the runs whose days in the trash are over, and count them; see :func:`remove_deleted`."""
-    counts: dict[str, list[int]] = {}
-    for run in remove_deleted(store, catalog, policy, project=project, dry_run=dry_run, now=now, problems=problems):
-        if run.became != "stays":
-            counts.setdefault(run.project, []).append(run.bytes)
-    return [Gone(name, "deleted runs", len(sizes), sum(sizes)) for name, sizes in sorted(counts.items())]
 
 
 def remove_deleted(
@@ -114,6 +96,15 @@ def remove_deleted(
             continue
         if trashed is not None:
             yield trashed
+
+
+def count_removed(runs: Iterable[Trashed]) -> list[Gone]:
+    """The runs that were, or would be, removed, by project; those that stay are left out."""
+    sizes: dict[str, list[int]] = {}
+    for run in runs:
+        if run.became != "stays":
+            sizes.setdefault(run.project, []).append(run.bytes)
+    return [Gone(project, "deleted runs", len(removed), sum(removed)) for project, removed in sorted(sizes.items())]
 
 
 def _candidates(store: Store, catalog: Catalog, project: str | None) -> Iterator[tuple[str, str]]:

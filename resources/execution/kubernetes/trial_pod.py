@@ -82,9 +82,9 @@ class PodProcess:
     def ask_back(self) -> None:
         if not self._pod.started and not self._pod.leaving:
             self._pod.look()  # it may have begun since, and have saved
-        if not self._pod.started:  # it has nothing to save
-            if not self._pod.leaving and not self._pod.ended:
+            if not self._pod.started:  # it has nothing to save
                 self._pod.delete(None)
+        if not self._pod.started:
             return
         try:
             self._pod.mailbox.ask_back()

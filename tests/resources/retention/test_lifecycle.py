@@ -22,7 +22,7 @@ from resources.retention import trash
 from resources.retention.lifecycle import set_lifecycle, set_tags
 from resources.retention.policy import parse_policy
 from resources.retention.reached import needed_runs
-from resources.retention.trash import Trashed, empty_trash, remove_deleted
+from resources.retention.trash import Trashed, count_removed, remove_deleted
 from tests.backends import add_version, snapshot_row
 
 DAY = timedelta(days=1)
@@ -188,7 +188,7 @@ def test_nothing_is_left_of_a_removed_run_also_on_s3(backend: Backend, any_store
     with backend.catalog.write() as session:
         set_lifecycle(session, any_store, "p", "a", "deleted", actor="ada")
     policy = parse_policy({"trash": {"days": 1}}, "test")
-    (gone,) = empty_trash(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
+    (gone,) = count_removed(remove_deleted(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY))
     assert gone.count == 1
     assert (any_store.names("runs/project=p"), any_store.names("metrics/project=p")) == (["b"], ["run=b"])
 
@@ -236,13 +236,13 @@ def test_the_folder_of_a_removal_that_was_killed_at_its_very_end_goes_later_and_
     with monkeypatch.context() as patch:
         patch.setattr(trash, "_delete_empty_folder", killed)
         with pytest.raises(KeyboardInterrupt):
-            empty_trash(any_store, backend.catalog, policy)
+            list(remove_deleted(any_store, backend.catalog, policy))
     assert list(any_store.files("runs")) == []
     if any_store.folder is not None:
         (any_store.folder / "runs/project=p/a/artifacts").mkdir()  # a folder in it is not deleted either
-        empty_trash(any_store, backend.catalog, policy)
+        list(remove_deleted(any_store, backend.catalog, policy))
         assert any_store.names("runs/project=p") == ["a"]
-    empty_trash(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
+    list(remove_deleted(any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY))
     assert any_store.names("runs/project=p") == []
 
 
@@ -261,7 +261,7 @@ def test_what_the_trash_loses_is_counted_by_project_and_a_project_may_keep_it_fo
         add_run(backend.store, "a", project)
         change(backend, "a", "deleted", project)
     policy = parse_policy({"trash": {"days": 3}, "projects": {"q": {"trash": {"days": 30}}}}, "test")
-    gone = empty_trash(backend.store, backend.catalog, policy, now=datetime.now(UTC) + 9 * DAY)
+    gone = count_removed(remove_deleted(backend.store, backend.catalog, policy, now=datetime.now(UTC) + 9 * DAY))
     assert [(one.project, one.kind, one.count) for one in gone] == [("p", "deleted runs", 1), ("r", "deleted runs", 1)]
     assert [info.project for info in list_runs(backend.store)] == ["q"]
 
@@ -294,14 +294,14 @@ def test_a_run_of_the_same_id_begins_only_when_the_removed_one_has_gone_and_then
         if "/amend-" in name:  # the last file
             began.append(begin())
 
-    remove = partial(empty_trash, any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
+    remove = partial(remove_deleted, any_store, backend.catalog, policy, now=datetime.now(UTC) + 2 * DAY)
     with monkeypatch.context() as patch:
         patch.setattr(Store, "delete", killed)
         with pytest.raises(KeyboardInterrupt):
-            remove()
+            list(remove())
     with pytest.raises(AlreadyExists, match="its files are being removed"):
         begin()
     monkeypatch.setattr(Store, "delete", beside)
-    remove()
+    list(remove())
     assert began == [1]
     assert RunRecords(any_store, "p", "a").read()["params"] == {"lr": 0.2}
