@@ -6,7 +6,8 @@
 | ``features/NAME/VERSION/day=YYYY-MM-DD/generation-NNNNNN.json`` | names the file that counts; the highest number does |
 
 The columns are the entity's, ``_event`` and ``_known`` (µs, UTC), then the features. A generation is created once, so that of two
-processes that materialise a day at the same time one comes after the other. A file without a generation is nobody's: its writer died.
+processes that materialise a day at the same time one comes after the other. A file without a generation is nobody's, because its writer
+died, and retention deletes it after a week.
 """
 
 import json
@@ -129,19 +130,22 @@ def publish(
     It may be killed anywhere: then the day is what it was, and the next call does it.
 
     Args:
+        file: on this machine; it is gone when it counts.
         times: of the first and the last event, and of the latest known time.
 
     Raises:
         StoreError: the store refused, or other processes publish the same day again and again.
     """
     digest, size = digest_of(file).removeprefix("sha256:"), file.stat().st_size
-    for _ in range(_TRIES):
+    for attempt in range(_TRIES):
         current = partition(store, definition.name, definition.version, day)
         if current is not None and current.sha256 == digest:
             return current, False
         generation = 1 if current is None else current.generation + 1
         new = Partition(day, generation, digest, rows, size, definition, *times, made={**made, "at": now()})
-        store.create(new.name, file, sole=True)  # another process can only want the same content there
+        if attempt == 0:
+            # Not create(): where a file of this content is there, nobody may name it yet, and retention may be about to delete it.
+            store.take_over(new.name, file)
         try:
             store.create(f"{new.name.rpartition('/')[0]}/generation-{generation:06}.json", _written(new))
         except AlreadyExists:

@@ -1,11 +1,13 @@
-"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and shards that no snapshot has.
+"""Files that nobody needs any more: what killed processes leave, old mail, what a job's steps handed on, and data that nothing names.
 
-Datasets are never deleted: a shard that a snapshot lists stays, however old the snapshot is. Blobs are
-:mod:`halving.maintenance.blob_collection`'s.
+Datasets are never deleted: a shard that a snapshot lists stays, however old the snapshot is. So does a day of a feature view that one
+of its generations names, the newest or not. Blobs are :mod:`halving.maintenance.blob_collection`'s.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -15,10 +17,12 @@ from halving.store.store import Store
 MAIL_AGE = timedelta(days=30)  # a message is read within minutes, and a trial's task when its pod starts
 STEP_AGE = timedelta(days=365)  # a sweep's job reads at its end what its first step has handed on
 UNFINISHED_AGE = timedelta(days=1)  # as Store.clear_abandoned; a marker file goes stale after two minutes
-UNLISTED_AGE = timedelta(days=7)  # a snapshot's manifest is written when all its shards are; above halving.store.store.REFRESH_SECONDS
+UNLISTED_AGE = timedelta(days=7)  # a manifest or generation is written when its files are; above halving.store.store.REFRESH_SECONDS
 _UNFINISHED = re.compile(r"\.claim-.+|\..+\.\d+\.[0-9a-f]{8}")  # halving.store.create_once, and halving.store.local_files' temporary names
 _SHARD = re.compile(r"shards/sha256/../[0-9a-f]{64}(?:\.[0-9a-f]{8}\.rows)?")
-_LISTED_SHARD = re.compile(rb'"([0-9a-f]{64})"')
+_DAY_FILE = re.compile(r"(features/[^/]+/\d+/day=[^/]+)/([0-9a-f]{64})\.parquet")
+_GENERATION = re.compile(r"(features/[^/]+/\d+/day=[^/]+)/generation-\d{6,}\.json")
+_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
 
 
 class OrphanFile(NamedTuple):
@@ -30,6 +34,15 @@ class OrphanFile(NamedTuple):
     bytes: int
 
 
+@dataclass
+class _DayFiles:
+    """What lies in the folder of a day of a feature view: how many files of rows, which of them are old, and the generations."""
+
+    files: int = 0
+    old: list[OrphanFile] = field(default_factory=list)
+    generations: list[str] = field(default_factory=list)
+
+
 def find_orphan_files(
     store: Store, protected: Collection[tuple[str, str]], now: datetime, project: str | None = None
 ) -> Iterator[OrphanFile]:
@@ -39,11 +52,12 @@ def find_orphan_files(
         protected: ``(project, run)`` whose mail stays.
         now: the moment to count from.
     """
-    all_folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards"]
+    all_folders = ["runs", "metrics", "steps", "reports", "artifacts", "shards", "features"]
     folders = [f"runs/project={project}", f"metrics/project={project}"] if project else all_folders
     if store.folder is not None and not project:
         folders.append("datasets")  # in an object store a snapshot's unfinished files cannot be seen
     shards = []
+    days: defaultdict[str, _DayFiles] = defaultdict(_DayFiles)
     for folder in folders:
         for name, size, written in store.files(folder):
             age = now - datetime.fromtimestamp(written, now.tzinfo) if written else timedelta(0)  # a store that does not say when
@@ -51,18 +65,26 @@ def find_orphan_files(
                 yield OrphanFile(*found, name, size)
             elif age > UNLISTED_AGE and _SHARD.fullmatch(name):
                 shards.append(OrphanFile("", "shards", name, size))
+            elif match := _GENERATION.fullmatch(name):
+                days[match[1]].generations.append(name)
+            elif match := _DAY_FILE.fullmatch(name):
+                days[match[1]].files += 1
+                if age > UNLISTED_AGE:
+                    days[match[1]].old.append(OrphanFile("", "features", name, size))
+    for day in days.values():
+        yield from _unnamed(store, day)
     listed = _listed_shards(store) if shards else None
     if listed is not None:
         yield from (orphan for orphan in shards if orphan.name.rpartition("/")[2].partition(".")[0] not in listed)
 
 
 def delete_orphan_file(store: Store, orphan: OrphanFile, now: datetime) -> None:
-    """Delete it; but a shard that was put again meanwhile stays.
+    """Delete it; but a shard, or a day of a feature view, that was put again meanwhile stays.
 
     Raises:
         StoreError: the store refused.
     """
-    if _SHARD.fullmatch(orphan.name):
+    if _SHARD.fullmatch(orphan.name) or _DAY_FILE.fullmatch(orphan.name):
         store.collect(orphan.name, (now - UNLISTED_AGE).timestamp())
     else:
         store.delete(orphan.name)
@@ -89,4 +111,12 @@ def _listed_shards(store: Store) -> set[str] | None:
     if any(name.endswith(".dvc") and f"{name.removesuffix('.dvc')}/manifest.json" not in there for name in there):
         return None
     names = [name for name in there if name.endswith("/manifest.json")]
-    return {shard.decode() for name in names for shard in _LISTED_SHARD.findall(store.read(name))}
+    return {shard.decode() for name in names for shard in _DIGEST.findall(store.read(name))}
+
+
+def _unnamed(store: Store, day: _DayFiles) -> Iterator[OrphanFile]:
+    """The old files of a day of a feature view that none of its generations names: their writers died before they wrote one."""
+    if day.files == 1 and day.generations:
+        return  # as nearly all days are: a generation's file is written before it, so it is this one
+    named = {digest for generation in day.generations if day.old for digest in _DIGEST.findall(store.read(generation))}
+    yield from (orphan for orphan in day.old if orphan.name.rpartition("/")[2].removesuffix(".parquet").encode() not in named)

@@ -1,10 +1,12 @@
 """A day of a view is whole or as it was: materialised once for the same content, refused with rows to look at, safe from kills."""
 
 import multiprocessing
+import os
 import secrets
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+import time
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from halving import InvalidInput, Store
 from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import RequestTransform
+from halving.maintenance.orphan_files import delete_orphan_file, find_orphan_files
 from resources.features import partitions as partitions_module
 from resources.features import source, staging
 from resources.features.join import join_features
@@ -388,16 +391,14 @@ def test_a_request_gets_the_features_that_training_had_of_the_same_row(tmp_path:
 
 def killed_at_publishing(root: str, at_generation: bool) -> None:
     """A process that dies when it has written a day's file, before or after the file itself is in the store."""
-    import os
-
-    create = Store.create
 
     def die(store: Store, name: str, *arguments: Any, **more: Any) -> None:
-        if ("generation-" in name) == at_generation:
-            os._exit(9)
-        create(store, name, *arguments, **more)
+        os._exit(9)
 
-    Store.create = die  # type: ignore[method-assign]
+    if at_generation:
+        Store.create = die  # type: ignore[method-assign]
+    else:
+        Store.take_over = die  # type: ignore[method-assign]
     GIVEN["rows"] = table([Row(1, 10, 12, 2.0)])
     materialize_day(Store(root), view(), FIRST)
 
@@ -414,8 +415,29 @@ def test_a_process_that_is_killed_leaves_the_day_as_it_was(at_generation: bool, 
     assert process.exitcode == 9
     assert days(store, shape) == before
     assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
+    in_a_week = datetime.now(UTC) + timedelta(days=8)
+    orphans = list(find_orphan_files(store, (), in_a_week))
+    assert len(orphans) == int(at_generation)
+    for orphan in orphans:
+        delete_orphan_file(store, orphan, in_a_week)
+        assert not store.exists(orphan.name)
     materialize(store, [Row(1, 10, 12, 2.0)])
     assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [2.0]
+
+
+def test_a_day_that_is_published_while_retention_is_about_to_delete_its_file_stays(tmp_path: Path) -> None:
+    """The file was left by a killed process, and is old; then a process finds it there, when retention has listed it already."""
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(1, 10, 12, 1.0)])
+    [name] = [name for name, _, _ in store.files("features") if name.endswith(".parquet")]
+    store.delete(f"features/clicks/1/day={FIRST}/generation-000001.json")
+    os.utime(store.path(name), (time.time() - 864_000,) * 2)
+    now = datetime.now(UTC)
+    [orphan] = find_orphan_files(store, (), now)
+    assert orphan.name == name
+    materialize(store, [Row(1, 10, 12, 1.0)])
+    delete_orphan_file(store, orphan, now)
+    assert join(store, labels([(1, 20)]), ["clicks@1:value"], shape)["value"].to_pylist() == [1.0]
 
 
 def test_of_two_processes_that_publish_a_day_at_once_one_comes_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,3 +68,71 @@ def test_temporary_files_of_killed_writers_go_wherever_they_are(store: Store, fo
     store.create(f"{folder}/.gitignore", b"stays")
     cleared(store, 1.1)
     assert [name.rpartition("/")[2] for name, _, _ in store.files(folder)] == [".gitignore"]
+
+
+DAY = "features/clicks/1/day=2026-11-25"
+A, B = "a" * 64, "b" * 64
+
+
+def generation(digest: str) -> bytes:
+    return b'{"generation": 1, "sha256": "%s"}' % digest.encode()
+
+
+@pytest.mark.parametrize(
+    ("files", "days", "orphans"),
+    [
+        ({f"{DAY}/{A}.parquet": b"rows", f"{DAY}/generation-000001.json": generation(A)}, 400, []),
+        ({f"{DAY}/{A}.parquet": b"rows"}, 7.1, [f"{DAY}/{A}.parquet"]),
+        ({f"{DAY}/{A}.parquet": b"rows"}, 6.9, []),
+        (
+            {f"{DAY}/{A}.parquet": b"rows", f"{DAY}/{B}.parquet": b"rows", f"{DAY}/generation-000001.json": generation(A)},
+            7.1,
+            [f"{DAY}/{B}.parquet"],
+        ),
+        (  # the day was mended and set back: older generations count when what is online is withdrawn
+            {
+                f"{DAY}/{A}.parquet": b"rows",
+                f"{DAY}/{B}.parquet": b"rows",
+                f"{DAY}/generation-000001.json": generation(A),
+                f"{DAY}/generation-000002.json": generation(B),
+                f"{DAY}/generation-000003.json": generation(A),
+            },
+            400,
+            [],
+        ),
+        (
+            {f"{DAY}/{A}.parquet": b"rows", "features/clicks/1/day=2026-11-26/generation-000001.json": generation(A)},
+            7.1,
+            [f"{DAY}/{A}.parquet"],
+        ),
+        (
+            {f"{DAY}/{A}.parquet": b"rows", "features/clicks/2/day=2026-11-25/generation-000001.json": generation(A)},
+            7.1,
+            [f"{DAY}/{A}.parquet"],
+        ),
+        ({f"{DAY}/.{A}.parquet.17.0123abcd": b"half"}, 1.1, [f"{DAY}/.{A}.parquet.17.0123abcd"]),
+        ({"features/online.db": b"an online store that somebody keeps here"}, 400, []),
+        ({f"{DAY}/notes.parquet": b"somebody's own"}, 400, []),
+        ({f"{DAY}/generation-000001.json": generation(A)}, 400, []),
+    ],
+)  # fmt: skip
+def test_of_a_view_s_days_only_files_that_no_generation_names_go(
+    store: Store, files: dict[str, bytes], days: float, orphans: list[str]
+) -> None:
+    for name, content in files.items():
+        store.create(name, content, sole=True)
+    assert list(find_orphan_files(store, (), in_days(days), "p")) == []
+    assert [orphan.name for orphan in cleared(store, days)] == orphans
+    assert {name for name, _, _ in store.files("features")} == set(files) - set(orphans)
+
+
+def test_generations_are_read_only_where_a_day_has_a_file_too_many(any_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for day in range(10, 20):
+        any_store.create(f"features/clicks/1/day=2026-11-{day}/{A}.parquet", b"rows", sole=True)
+        any_store.create(f"features/clicks/1/day=2026-11-{day}/generation-000001.json", generation(A))
+    any_store.create(f"features/clicks/1/day=2026-11-15/{B}.parquet", b"rows", sole=True)
+    names = []
+    monkeypatch.setattr(any_store, "read", lambda name: names.append(name) or Store.read(any_store, name))
+    orphans = cleared(any_store, 8)
+    assert [orphan.name for orphan in orphans] == [f"features/clicks/1/day=2026-11-15/{B}.parquet"]
+    assert names == ["features/clicks/1/day=2026-11-15/generation-000001.json"]
