@@ -7,10 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from halving.errors import InvalidInput, StoreUnavailable
-from halving.store.faults import is_transient
+from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
-from resources.features.engine import engine
+from resources.features.engine import engine, fault_of, parser
 from resources.source_files import watch_files
 
 _ROWS = 10_000  # that DuckDB gives at a time
@@ -34,7 +33,7 @@ def _named_paths(query: str, field: str) -> list[str]:
     """The files, and patterns of them, that a query names: by a table function's first argument, or in place of a table."""
     import duckdb
 
-    with duckdb.connect() as connection:
+    with parser() as connection:
         try:
             statements = connection.extract_statements(query)
         except duckdb.Error as error:
@@ -84,9 +83,7 @@ def _read(query: str, field: str) -> Iterator[pa.RecordBatch]:
         except duckdb.Error as error:
             if str(spilled) in str(error):  # of the temporary disk, as the engine says
                 raise
-            if is_transient(str(error)):
-                raise StoreUnavailable(f"{field}.sql = {query!r:.200} cannot be answered: {error}") from error
-            raise _refused(query, field, str(error)) from None
+            raise fault_of(error, f"{field}.sql = {query!r:.200}") from error
 
 
 def _refused(query: str, field: str, reason: str) -> InvalidInput:

@@ -1,19 +1,27 @@
 """DuckDB as snapshots and features use it: bounded memory, a folder to spill to, times in UTC, and no variable of this process in SQL."""
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from halving.errors import StoreError
+from halving.errors import ExtraMissing, HalvingError, InvalidInput, StoreError, StoreUnavailable
 from halving.machine.temporary_folders import scratch_folder
-from halving.store.faults import store_faults
+from halving.store.faults import is_transient, store_faults
 
 if TYPE_CHECKING:
     import duckdb
 
 MEMORY = "1200MB"
 """What DuckDB may take; with Arrow's batches and the interpreter a process stays below 2.5 GB."""
+
+# How DuckDB words a network or a server in trouble; Arrow's words are halving.store.faults'.
+_UNREACHABLE = re.compile(
+    r"[Cc]ould not (?:connect|resolve|establish connection)|[Tt]imed out|\bHTTP (?:408|429|5\d\d)\b|: (?:408|429|5\d\d) \("
+)
+_NOT_THERE = re.compile(r"No files found that match|\bHTTP 404\b|: 404 \(")
+_EXTENSION = re.compile(r"(?:Failed to download extension|Extension) \"([^\"]*)\".*(?:at URL|not found)", re.DOTALL)
 
 
 @contextmanager
@@ -42,7 +50,43 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
             with store_faults(f"{what} failed"):
                 yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-            raise StoreError(f"{what} failed: {error}") from error
+            raise (StoreUnavailable if _may_pass(str(error)) else StoreError)(f"{what} failed: {error}") from error
+
+
+def parser() -> "duckdb.DuckDBPyConnection":
+    """A connection that takes a query to pieces, and can reach no file and no network."""
+    import duckdb
+
+    return duckdb.connect(config={"enable_external_access": False})
+
+
+def fault_of(error: "duckdb.Error", what: str) -> HalvingError:
+    """What it means that DuckDB cannot read what a user named: a fault of the store, perhaps a passing one, or of what was named.
+
+    Args:
+        what: is read, as messages begin with it: ``dataset.source.sql = '…'``.
+    """
+    import duckdb
+
+    words = str(error)
+    if extension := _EXTENSION.search(words):
+        name = extension[1].rpartition("/")[2].removesuffix(".duckdb_extension")
+        return ExtraMissing(
+            f"{what} needs DuckDB's extension {name}; install it: python -c \"import duckdb; duckdb.execute('INSTALL {name}')\""
+        )
+    if _NOT_THERE.search(words):
+        return InvalidInput(f"{what} is not accepted: {error}")
+    if _may_pass(words):
+        return StoreUnavailable(f"{what} cannot be read: {error}")
+    # Of what Arrow reads for DuckDB there is the text alone.
+    if isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException) or "IOError: " in words:
+        return StoreError(f"{what} cannot be read: {error}")
+    return InvalidInput(f"{what} is not accepted: {error}")
+
+
+def _may_pass(words: str) -> bool:
+    """Whether a fault, in DuckDB's words or in Arrow's, may be over when the same is tried again."""
+    return is_transient(words) or _UNREACHABLE.search(words) is not None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import ExtraMissing, InvalidInput
 from halving.store.faults import store_faults
 from halving.trial.import_string import import_function, where
-from resources.features.engine import text
+from resources.features.engine import fault_of, text
 from resources.features.view import Source
 from resources.source_files import find_files, refuse_changes
 
@@ -25,8 +25,8 @@ def open_source(connection: "duckdb.DuckDBPyConnection", source: Source, day: da
         The check, for when it was read, that its files have not changed since.
 
     Raises:
-        InvalidInput: it cannot be read; the message names it.
-        StoreError: an object store cannot be reached.
+        InvalidInput: it is not there, or no such thing; the message names it.
+        StoreError: the disk or an object store cannot be read.
         ExtraMissing: it needs a package that is not installed.
     """
     import duckdb
@@ -39,7 +39,7 @@ def open_source(connection: "duckdb.DuckDBPyConnection", source: Source, day: da
         else:
             connection.register(SOURCE, _called(source.function or "", day))
     except duckdb.Error as error:
-        raise InvalidInput(f"source.{source.place} is not accepted: {error}") from None
+        raise fault_of(error, f"source.{source.place}") from None
     return _check_nothing
 
 

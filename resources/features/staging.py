@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from halving.errors import HalvingError, InvalidInput, StoreError, StoreUnavailable
+from halving.errors import InvalidInput
 from halving.features.packing import entity_type
-from halving.store.faults import is_transient
-from resources.features.engine import columns, quoted, text
+from resources.features.engine import columns, fault_of, quoted, text
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
 from resources.features.view import EVENT, KNOWN, FeatureView, micros_of
@@ -32,7 +31,8 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
         day: only rows of this day; None is all.
 
     Raises:
-        InvalidInput: the source cannot be read, a column is missing or not of an accepted type, or a row has no entity or time.
+        StoreError: the source cannot be read.
+        InvalidInput: the source is not there, a column is missing or not of an accepted type, or a row has no entity or time.
     """
     check_unchanged = open_source(connection, view.source, day)
     types = _column_types(connection)
@@ -51,21 +51,13 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     except (duckdb.OutOfMemoryException, duckdb.IOException):  # of the disk that is spilled to, as the engine says
         raise
     except duckdb.Error as error:
-        raise _fault(view, error) from error
+        raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
         connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"
     )
     return entity
-
-
-def _fault(view: FeatureView, error: "duckdb.Error") -> HalvingError:
-    """What it means that DuckDB cannot read a source: it has the faults of what Arrow reads for it as a text alone."""
-    message = f"source.{view.source.place} of {view.key} cannot be read: {error}"
-    if is_transient(str(error)):
-        return StoreUnavailable(message)
-    return StoreError(message) if "IOError: " in str(error) else InvalidInput(message)
 
 
 def days_of(connection: "duckdb.DuckDBPyConnection") -> list[date]:
