@@ -1,16 +1,19 @@
 """The cross-field checks: fields of a spec that are each right but cannot go together."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import did_you_mean, listed
-from resources.sweep_spec.constraints import constraint
+from resources.sweep_spec.constraints import constraint, is_word, quoted
 from resources.sweep_spec.final import TEST, TRAIN
 from resources.sweep_spec.metrics import CLASS_METRICS, KNOWN, NUMBER_METRICS
 from resources.sweep_spec.points import axis, feasible, grid_size, order, problems_of
 from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
+
+_TEXT = re.compile(r"""(["']).*?\1""", re.DOTALL)  # in quotes
 
 
 def contradictions(spec: SweepSpec) -> list[str]:
@@ -184,11 +187,19 @@ def _constraints(spec: SweepSpec) -> Iterator[str]:
         try:
             names = constraint(expression).names
         except InvalidInput as error:
-            yield _refused(path, expression, str(error))
+            yield _refused(path, expression, f"{error}{_way_to_write(expression, spec)}")
             continue
         for name in sorted(names - set(spec.space)):
             hint = did_you_mean(name, spec.space)
-            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}")
+            way = _way_to_write(expression, spec)
+            yield _refused(path, expression, f"there is no parameter {name!r}{hint}; there are {', '.join(spec.space)}{way}")
+
+
+def _way_to_write(expression: str, spec: SweepSpec) -> str:
+    """How the parameters are written whose names are no words and stand in an expression as they are, where there are any."""
+    bare = _TEXT.sub("", expression)
+    names = [name for name in spec.space if name in bare and not is_word(name)]
+    return f"; write {listed(quoted(name) for name in names)}" if names else ""
 
 
 def _points(spec: SweepSpec) -> list[str]:

@@ -1,7 +1,13 @@
-"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and evaluated safely."""
+"""Constraints between hyperparameters: comparisons such as ``hidden * batch_size <= 8192``, parsed once and evaluated safely.
+
+A name that is no word of letters, digits and ``_`` is written ``params["batch-size"]``; a column's in a slice ``columns["capital gain"]``.
+"""
 
 import ast
+import json
+import keyword
 import math
+import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -28,7 +34,11 @@ _OPERATORS = {
 _ACCEPTED = (*_OPERATORS, ast.boolop, ast.expr_context, ast.BoolOp, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Call, ast.Name, ast.Constant)
 _LONGEST = 1_000  # characters
 _DEEPEST = 50  # operations inside one another: each is a call inside a call, also where it is evaluated
-_GRAMMAR = f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}"
+_OF_NAMES = ("params", "columns")
+_GRAMMAR = (
+    f"give a comparison of hyperparameters by + - * / // % ** == != < <= > >= and or not, and {', '.join(_FUNCTIONS)}; "
+    'write a name that is no word as params["the-name"]'
+)
 
 
 class Constraint:
@@ -77,6 +87,32 @@ def constraint(expression: str) -> Constraint:
     return Constraint(expression)
 
 
+def quoted(name: str) -> str:
+    """A name as any may be written in an expression, whatever its characters: ``params["batch-size"]``."""
+    return f"params[{json.dumps(name, ensure_ascii=False)}]"
+
+
+def is_word(name: str) -> bool:
+    """Whether a name can be written in an expression as it is. (Python takes some letters for others: ``µ``, the sign, for ``μ``.)"""
+    return name.isidentifier() and not keyword.iskeyword(name) and unicodedata.is_normalized("NFKC", name)
+
+
+class _QuotedNames(ast.NodeTransformer):
+    """Makes ``params["batch-size"]`` a name, as ``batch_size`` is one; a function is called by its word alone."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        name = node.slice
+        if not isinstance(node.value, ast.Name) or node.value.id not in _OF_NAMES:
+            return node
+        if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+            return node
+        return ast.copy_location(ast.Name(name.value, ast.Load()), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.args = [self.visit(value) for value in node.args]
+        return node
+
+
 def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
     """The expression as a tree, and the hyperparameters that it names."""
     if len(expression) > _LONGEST:
@@ -87,6 +123,7 @@ def _parsed(expression: str) -> tuple[ast.AST, frozenset[str]]:
         raise InvalidInput(f"it is no expression ({getattr(error, 'msg', error)}); {_GRAMMAR}") from None
     if not _is_flat(tree, _DEEPEST):
         raise InvalidInput(f"its operations are more than {_DEEPEST} deep inside one another; give several constraints")
+    tree = _QuotedNames().visit(tree)
     called = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

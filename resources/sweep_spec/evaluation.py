@@ -19,7 +19,7 @@ def _slice(given: str) -> str:
         try:
             constraint(given)
         except InvalidInput as error:
-            said = str(error).replace("hyperparameter", "column")
+            said = str(error).replace("hyperparameter", "column").replace('params["the-name"]', 'columns["the name"]')
             raise ValueError(f"give a column, or a comparison of columns such as 'age >= 65': {said}") from None
     return given
 

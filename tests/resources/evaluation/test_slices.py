@@ -39,6 +39,14 @@ def test_a_condition_divides_rows_and_one_without_a_value_does_not_meet_it() -> 
     assert found["worst"] == "not (age >= 65)"
 
 
+def test_a_condition_names_columns_in_quotes() -> None:
+    table = pa.table({"capital gain": [7] * SMALL + [0] * SMALL, "class": ["a"] * 2 * SMALL})
+    condition = """columns["capital gain"] > 0 and columns['class'] == 'a'"""
+    check_slices([condition], {"capital gain": "int64", "class": "string"})
+    (found,) = judge_slices([condition], table, right((30, 30), (0, 30)), {"accuracy": True}, "accuracy")
+    assert {group["name"]: group["rows"] for group in found["groups"]} == {condition: SMALL, f"not ({condition})": SMALL}
+
+
 def test_of_an_error_the_largest_is_the_worst() -> None:
     truth, predicted = np.zeros(80), np.r_[np.ones(40), np.full(40, 3.0)]
     table = pa.table({"part": [1] * 40 + [2] * 40})

@@ -79,6 +79,18 @@ CONSTRAINTS = [
     ({"constraints": ["x * 2"]}, ["constraints.0 = 'x * 2'", "compares nothing", "give a comparison"]),
     ({"constraints": ["1 < 2"]}, ["constraints.0 = '1 < 2'", "names no hyperparameter"]),
     ({"constraints": ["x < 'a'"]}, ["constraint \"x < 'a'\"", "compare numbers with numbers"]),
+    ({"constraints": ["lambda < 1"], **space(**{"lambda": X})}, ["'lambda < 1'", "no expression", 'write params["lambda"]']),
+    (
+        {"constraints": ["optimizer.lr < batch-size"], **space(**{"optimizer.lr": X, "batch-size": X, "x-y": X})},
+        ["optimizer.lr is not accepted in it", 'write params["optimizer.lr"], params["batch-size"]'],
+    ),
+    (
+        {"constraints": ["batch-size < 1"], **space(**{"batch-size": X, "size": X})},
+        ["no parameter 'batch', did you mean 'batch-size'?; there are batch-size, size; write params[\"batch-size\"]"],
+    ),
+    ({"constraints": ["µ < 1"], "space": {"µ": X}}, ["no parameter 'μ'", 'write params["µ"]']),
+    ({"constraints": ["`a b` < 1"], **space(**{"a b": X})}, ["no expression", 'write params["a b"]']),
+    ({"constraints": ['params["a-c"] < 1'], **space(**{"a-b": X})}, ["no parameter 'a-c', did you mean 'a-b'?; there are a-b"]),
     ({"constraints": ["x > 2"]}, ["constraints = ['x > 2']", "no point of 1,000", "loosen one"]),
     ({"constraints": "x > 2"}, ["constraints = 'x > 2'", "list"]),
 ]
