@@ -60,7 +60,10 @@ def model_comparisons(given: str) -> list[Any]:
 
 
 def like(text: str, pattern: str) -> bool:
-    """Whether a text is ``LIKE`` a pattern, as MLflow's package has it, in a time of at most their lengths' product; theirs hangs."""
+    """Whether a text is ``LIKE`` a pattern, as MLflow's SQL stores have it: ``%`` and ``_`` stand for line breaks, too.
+
+    It takes a time of at most their lengths' product; the regular expression of MLflow's package hangs.
+    """
     return _is_like(text, pattern, 0)
 
 
@@ -99,12 +102,12 @@ def _is_like(text: str, pattern: str, flags: int) -> bool:
 
 @lru_cache(8)
 def _expression(pattern: str, flags: int) -> re.Pattern[str]:
-    """What MLflow's package makes of a pattern, but that each part is where it is found first: no other place is tried for it, since what
-    follows has never less room behind the first."""
+    """A pattern as a regular expression, in which each part is where it is found first: no other place is tried for it, since what follows
+    has never less room behind the first."""
     first, *others = [re.escape(part).replace("_", ".") for part in pattern.split("%")]
     *before, last = [first, *(f".*?{part}" for part in others)]
-    last += "" if pattern.endswith("%") else "$"
-    return re.compile("".join(f"(?>{part})" for part in [*before, last]), flags)
+    last += "" if pattern.endswith("%") else r"\Z"
+    return re.compile("".join(f"(?>{part})" for part in [*before, last]), flags | re.DOTALL)
 
 
 def _import_quietly() -> None:

@@ -146,6 +146,34 @@ def test_a_text_is_found_as_it_is_whatever_is_in_it(api: Api, run: str, value: s
     assert api("runs/search", experiment_ids=["0"], filter="params.other = 'x'") == {}
 
 
+_LINES = "First line\nwith 50%\r\nand the last"
+_OF_LINES = [
+    ("LIKE 'First%last'", True),
+    ("LIKE 'first%last'", False),
+    ("ILIKE 'FIRST%LAST'", True),
+    ("LIKE '%\n%'", True),
+    ("LIKE '%line_with%'", True),
+    ("LIKE 'First line%'", True),
+    ("LIKE 'First line'", False),
+    ("LIKE '%line'", False),
+    ("LIKE '%50\\%%'", False),  # there a backslash is one
+    ("LIKE '%50%last'", True),
+    ("ILIKE '%50__AND THE LAST'", False),
+    ("ILIKE '%50___AND THE LAST'", True),
+    ("LIKE '%last\n'", False),
+    (f"= '{_LINES}'", True),
+    (f"!= '{_LINES}'", False),
+    ("!= 'First line'", True),
+]
+
+
+@pytest.mark.parametrize("field", ["params.note", "tags.note"])
+def test_a_text_of_several_lines_is_found_by_any_of_them(api: Api, run: str, field: str) -> None:
+    api("runs/log-batch", run_id=run, params=[{"key": "note", "value": _LINES}], tags=[{"key": "note", "value": _LINES}])
+    found = {condition: api("runs/search", experiment_ids=["0"], filter=f"{field} {condition}") for condition, _ in _OF_LINES}
+    assert {condition: bool(answer.get("runs")) for condition, answer in found.items()} == dict(_OF_LINES)
+
+
 def test_a_run_that_names_a_sweeps_trial_belongs_to_it(api: Api, either_backend: Backend) -> None:
     tags = [{"key": "halving.sweep", "value": "digits-13b5"}, {"key": "halving.trial", "value": "7"}]
     run = api("runs/create", experiment_id="0", tags=tags)["run"]["info"]["run_id"]
