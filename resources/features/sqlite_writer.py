@@ -9,6 +9,7 @@ from pathlib import Path
 
 from halving.errors import StoreError, StoreUnavailable
 from halving.features.definition import Definition
+from halving.features.online_values import table_of
 from halving.features.packing import HEADER, OFFSET, TIMES, count_of
 from halving.store.backoff import backoff
 from resources.features.engine import quoted
@@ -31,6 +32,9 @@ class SqliteWriter:
             for table, columns in (("settled", "day TEXT, generation INTEGER NOT NULL"), ("deletions", "entity BLOB, gone BLOB NOT NULL")):
                 key = f"PRIMARY KEY (view, {columns.partition(' ')[0]})"
                 self._connection.execute(f"CREATE TABLE IF NOT EXISTS {table} (view TEXT, {columns}, {key}) WITHOUT ROWID")
+        if self._misnamed():
+            with self._transaction():
+                self._rename_tables(self._misnamed())  # looked up again: another writer may have been first
 
     def _write_ahead(self) -> None:
         end, pauses = time.monotonic() + WAIT, backoff(0.01, 0.5)
@@ -43,20 +47,47 @@ class SqliteWriter:
                     raise
             time.sleep(next(pauses))
 
+    def _misnamed(self) -> dict[str, list[str]]:
+        """The views whose tables have the names that earlier versions gave them, by the table: views that differ by case shared one."""
+        with self._faults():
+            tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            views = [view for (view,) in self._connection.execute("SELECT view FROM definitions ORDER BY view")]
+        old = {view.lower() for view in views if table_of(view) not in tables}
+        sharing: dict[str, list[str]] = {}
+        for view in views:
+            if view.lower() in old:
+                sharing.setdefault(view.lower(), []).append(view)
+        return sharing
+
+    def _rename_tables(self, misnamed: Mapping[str, Sequence[str]]) -> None:
+        """Give each view a table of its own. Nobody knows whose the values of a shared one are: these views are pushed again."""
+        for shared, views in misnamed.items():
+            if len(views) == 1:
+                self._connection.execute(f"ALTER TABLE {quoted(shared)} RENAME TO {_table(views[0])}")
+                continue
+            self._connection.execute(f"DROP TABLE {quoted(shared)}")
+            for view in views:
+                self._create_table(view)
+                # What was deleted must not come back with the next push.
+                self._connection.execute(f"INSERT INTO {_table(view)} SELECT entity, gone FROM deletions WHERE view = ?", (view,))
+
+    def _create_table(self, view: str) -> None:
+        columns = "(entity BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+        self._connection.execute(f"CREATE TABLE IF NOT EXISTS {_table(view)} {columns}")
+
     def define(self, definition: Definition) -> Definition:
         with self._transaction():
             row = self._connection.execute("SELECT definition FROM definitions WHERE view = ?", (definition.key,)).fetchone()
             merged = definition if row is None else definition.merged_into(Definition.from_json(row[0]))
             self._connection.execute("INSERT OR REPLACE INTO definitions VALUES (?, ?)", (merged.key, merged.to_json()))
-            table = f"CREATE TABLE IF NOT EXISTS {quoted(merged.key)} (entity BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-            self._connection.execute(table)
+            self._create_table(merged.key)
         return merged
 
     def put(self, view: str, values: Sequence[tuple[bytes, bytes]], ttl: int | None) -> int:
         before = self._connection.total_changes
         with self._transaction():
             self._connection.executemany(
-                f"INSERT INTO {quoted(view)} VALUES (?, ?) ON CONFLICT (entity) DO UPDATE SET value = excluded.value "
+                f"INSERT INTO {_table(view)} VALUES (?, ?) ON CONFLICT (entity) DO UPDATE SET value = excluded.value "
                 f"WHERE substr(excluded.value, 1, {HEADER.size}) > substr(value, 1, {HEADER.size})",
                 sorted(values),  # in the order of the table's pages
             )
@@ -71,14 +102,14 @@ class SqliteWriter:
                 value = unless_deleted(row.value, marker[0] if marker else None)
                 place = (row.key, row.times, row.generation.to_bytes(4, "big"))
                 if value is None:
-                    self._connection.execute(f"DELETE FROM {quoted(view)} {of_row}", place)
+                    self._connection.execute(f"DELETE FROM {_table(view)} {of_row}", place)
                 else:
-                    self._connection.execute(f"UPDATE {quoted(view)} SET value = ? {of_row}", (value, *place))
+                    self._connection.execute(f"UPDATE {_table(view)} SET value = ? {of_row}", (value, *place))
         return self._connection.total_changes - before
 
     def values_of(self, view: str, first: int, end: int, generation: int) -> Iterator[list[tuple[bytes, bytes]]]:
         query = f"""
-            SELECT entity, substr(value, 1, {HEADER.size}) FROM {quoted(view)}
+            SELECT entity, substr(value, 1, {HEADER.size}) FROM {_table(view)}
             WHERE value >= ? AND value < ? AND substr(value, {TIMES.size + 1}, 4) < ?"""
         bounds = (TIMES.pack(first + OFFSET, 0), TIMES.pack(end + OFFSET, 0), generation.to_bytes(4, "big"))
         with self._faults():
@@ -106,9 +137,9 @@ class SqliteWriter:
     def delete(self, view: str, key: bytes, moment: int, ttl: int | None) -> bool:
         self._connection.execute("PRAGMA secure_delete = on")  # no byte of it stays in the file
         with self._transaction():
-            row = self._connection.execute(f"SELECT value FROM {quoted(view)} WHERE entity = ?", (key,)).fetchone()
+            row = self._connection.execute(f"SELECT value FROM {_table(view)} WHERE entity = ?", (key,)).fetchone()
             gone = deleted_value(row[0] if row else None, moment)
-            self._connection.execute(f"INSERT OR REPLACE INTO {quoted(view)} VALUES (?, ?)", (key, gone))
+            self._connection.execute(f"INSERT OR REPLACE INTO {_table(view)} VALUES (?, ?)", (key, gone))
             self._connection.execute("INSERT OR REPLACE INTO deletions VALUES (?, ?, ?)", (view, key, gone))
         with self._faults():
             self._connection.execute("PRAGMA wal_checkpoint(truncate)").fetchall()  # nor in the log, once nobody reads what was before
@@ -135,3 +166,7 @@ class SqliteWriter:
         except (sqlite3.Error, OSError) as error:
             busy = getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise (StoreUnavailable if busy else StoreError)(f"cannot write the online store {self._path}: {error}") from error
+
+
+def _table(view: str) -> str:
+    return quoted(table_of(view))

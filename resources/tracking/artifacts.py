@@ -7,7 +7,7 @@ record is deleted when the catalog has the new one.
 import re
 from collections.abc import Sequence
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound
@@ -50,7 +50,7 @@ def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, di
     above = [path.rsplit("/", count)[0] for count in range(1, path.count("/") + 1)]
     in_the_way = select(TrackedArtifactRow.path).where(
         TrackedArtifactRow.run == run,
-        or_(TrackedArtifactRow.path.in_(above), TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True)),
+        or_(TrackedArtifactRow.path.in_(above), _below(path)),
     )
     if (other := session.scalar(in_the_way.limit(1))) is not None:
         raise InvalidInput(f"artifact path {path!r} is not accepted: there is {other!r}, and a path is a file or a folder")
@@ -78,8 +78,8 @@ def list_artifacts(session: Session, run: str, path: str = "") -> list[tuple[str
     """What is directly in a folder of a run's artifacts, by name: the bytes of a file, None for a folder."""
     query = select(TrackedArtifactRow.path, TrackedArtifactRow.bytes).where(TrackedArtifactRow.run == run)
     before = f"{path}/" if path else ""
-    if before:
-        query = query.where(TrackedArtifactRow.path.startswith(before, autoescape=True))
+    if path:
+        query = query.where(_below(path))
     found: dict[str, int | None] = {}
     for full, size in session.execute(query):
         name, slash, _ = full[len(before) :].partition("/")
@@ -101,7 +101,7 @@ def find_artifact(session: Session, run: str, path: str) -> TrackedArtifactRow:
 
 def delete_artifacts(session: Session, run: str, path: str) -> list[str]:
     """Forget a file or a folder of a run, or all (``""``); the names of the records to be deleted after the commit."""
-    below = or_(TrackedArtifactRow.path == path, TrackedArtifactRow.path.startswith(f"{path}/", autoescape=True))
+    below = or_(TrackedArtifactRow.path == path, _below(path))
     condition = (TrackedArtifactRow.run == run, *([below] if path else []))
     names = list(session.scalars(select(TrackedArtifactRow.name).where(*condition)))
     session.execute(delete(TrackedArtifactRow).where(*condition))
@@ -113,6 +113,11 @@ def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None
     folder = RunRecords(store, tracked.project, tracked.row.id).folder
     for name in names:
         store.delete(f"{folder}/artifacts/{name}.json")
+
+
+def _below(path: str) -> ColumnElement[bool]:
+    """What is in a folder, compared byte by byte as both databases order it, not by LIKE, which folds case on SQLite."""
+    return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")  # 0 is what comes after a slash
 
 
 def _plain(path: str) -> str:

@@ -1,10 +1,11 @@
 """Where values are kept online: a file of SQLite's, or Redis. Reading alone is here; what pushes is ``resources/features/online.py``.
 
-SQLite: a table for each view, named ``clicks@1``, from entity key to value, and ``definitions``. Redis: a text key for each value,
+SQLite: a table for each view, from entity key to value (:func:`table_of` names it), and ``definitions``. Redis: a text key for each value,
 ``halving:features:clicks@1:`` and the entity key, and ``halving:features:clicks@1`` for the definition.
 """
 
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,15 @@ def is_redis(address: str) -> bool:
     return bool(separator)
 
 
+def table_of(view: str) -> str:
+    """Name the table of a view in a file of SQLite's: ``clicks@1``, and ``^clicks@1`` for ``Clicks@1``.
+
+    SQLite takes names that differ by case alone for one table, and keeps ``sqlite_…`` for itself. No view's name has a ``^``.
+    """
+    lower = re.sub("[A-Z]", lambda capital: f"^{capital[0].lower()}", view)
+    return f"^^{lower}" if lower.startswith("sqlite_") else lower
+
+
 def shown(address: str) -> str:
     """An address without its password."""
     parts = urlsplit(os.fspath(address))
@@ -88,14 +98,15 @@ class SqliteValues:
             self._kept.popitem()[1].close()
 
     def _of_view(self, connection: sqlite3.Connection, view: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        table = table_of(view)
         if len(keys) == 1:
-            one = connection.execute(f'SELECT value FROM "{view}" WHERE entity = ?', (keys[0],)).fetchone()
+            one = connection.execute(f'SELECT value FROM "{table}" WHERE entity = ?', (keys[0],)).fetchone()
             return [one[0] if one else None]
         found: dict[bytes, bytes] = {}
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
             places = ",".join("?" * len(some))
-            found.update(connection.execute(f'SELECT entity, value FROM "{view}" WHERE entity IN ({places})', some))
+            found.update(connection.execute(f'SELECT entity, value FROM "{table}" WHERE entity IN ({places})', some))
         return [found.get(key) for key in keys]
 
     @contextmanager
@@ -110,6 +121,10 @@ class SqliteValues:
                 self._kept[here] = connection
             yield connection
         except sqlite3.OperationalError as error:
+            if str(error).startswith("no such table: ^"):  # an earlier version wrote this file, and nobody has since
+                raise StoreError(
+                    f"the online store {self._path} has a view with capitals from an earlier version: push it again"
+                ) from error
             busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             raise (StoreUnavailable if busy else StoreError)(f"cannot read the online store {self._path}: {error}") from error
         except sqlite3.DatabaseError as error:

@@ -54,6 +54,17 @@ def test_the_same_content_is_the_same_snapshot_wherever_and_whenever_it_is_taken
     assert first.key == f"points@{first.digest.removeprefix('sha256:')[:16]}"
 
 
+def test_names_that_differ_by_case_alone_are_two_datasets(backend: Backend, provide: Callable[..., DatasetSource]) -> None:
+    taken = {}
+    for name in ("points", "Points"):
+        taken[name] = [take_snapshot(backend.store, backend.catalog, provide(images(rows), name=name)) for rows in (40, 50)]
+    assert len({snapshot.digest for snapshots in taken.values() for snapshot in snapshots}) == 4
+    for name, snapshots in taken.items():
+        assert [find_snapshot(backend.catalog, f"{name}@{snapshot.digest}").name for snapshot in snapshots] == [name, name]
+        with pytest.raises(NotFound):
+            find_snapshot(backend.catalog, f"{name.capitalize() if name.islower() else name.lower()}@{snapshots[0].digest}")
+
+
 def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(
     backend: Backend, provide: Callable[..., DatasetSource]
 ) -> None:

@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from halving import InvalidInput, NotFound, Store, StoreError
 from halving.errors import ExtraMissing, StoreUnavailable
 from halving.features import OnlineFeatures
+from halving.features.online_values import table_of
+from halving.features.reference import IDENTIFIER
 from resources.features import sqlite_writer
 from resources.features.online import delete, open_writer, push
 from resources.features.online_rows import packed
@@ -292,6 +295,60 @@ def test_a_deleted_entity_stays_away_until_something_new_happens(tmp_path: Path,
             delete("clicks@1", wrong, online)
     with pytest.raises(NotFound, match="has no feature view clicks@2: it was never pushed there"):
         delete("clicks@2", {"user": 1}, online)
+
+
+def test_views_that_differ_by_case_alone_have_each_its_own_values(tmp_path: Path, online: str) -> None:
+    store, names = (
+        Store(tmp_path / "store"),
+        ["Clicks", "clicks", "CLICKS", "cLicks", "clickS", "SQLite_x", "sqlite_x", "A", "a", "aA", "AA"],
+    )
+    for number, name in enumerate(names):
+        push(store, materialize(store, [Row(1, 10, 12, float(number)), Row(2, 10, 12, -float(number))], view(name=name)), online)
+    with OnlineFeatures(online, [f"{name}@1:value as v{number}" for number, name in enumerate(names)]) as reader:
+        assert reader.get({"user": 1}) == {f"v{number}": float(number) for number in range(len(names))}
+        assert delete("Clicks@1", {"user": 1}, online)
+        materialize(store, [Row(1, 10, 12, 1.0)], view(name="clicks"))  # user 2 is in no day any more
+        assert push(store, view(name="clicks"), online).withdrawn == 1
+        assert reader.get({"user": 1}) == {f"v{number}": float(number) if number else None for number in range(len(names))}
+        expected = {f"v{number}": -float(number) if number != 1 else None for number in range(len(names))}
+        assert reader.read([{"user": 2}, {"user": 1}]).to_pylist()[0] == expected
+
+
+VIEWS = st.builds("{}@{}".format, st.from_regex(IDENTIFIER, fullmatch=True), st.integers(1, 3))
+
+
+@settings(max_examples=examples(200))
+@given(VIEWS, VIEWS, st.randoms())
+@example("sqlite_x@1", "SQLite_x@1", random.Random(0))
+def test_no_two_views_have_one_table(one: str, other: str, by_chance: random.Random) -> None:
+    swapped = "".join(by_chance.choice((letter.upper(), letter.lower())) for letter in one)
+    for view_, another in ((one, other), (one, swapped)):
+        assert (table_of(view_).lower() == table_of(another).lower()) == (view_ == another)
+        assert not table_of(view_).lower().startswith("sqlite_")
+
+
+def test_tables_of_an_earlier_version_are_renamed_and_what_two_views_shared_is_pushed_again(tmp_path: Path) -> None:
+    store, online = Store(tmp_path / "store"), str(tmp_path / "online.db")
+    shapes = {name: view(name=name) for name in ("Clicks", "clicks", "Alone", "plain")}
+    for number, shape in enumerate(shapes.values()):
+        push(store, materialize(store, [Row(1, 10, 12, float(number)), Row(2, 10, 12, 5.0)], shape), online)
+    assert delete("Clicks@1", {"user": 2}, online)
+    with closing(sqlite3.connect(online, isolation_level=None)) as earlier:  # both in one table, whose name is that of the first
+        earlier.execute('INSERT OR REPLACE INTO "^clicks@1" SELECT * FROM "clicks@1"')
+        earlier.execute('DROP TABLE "clicks@1"')
+        earlier.execute('ALTER TABLE "^clicks@1" RENAME TO "Clicks@1"')
+        earlier.execute('ALTER TABLE "^alone@1" RENAME TO "Alone@1"')
+
+    features = [f"{name}@1:value as {name}_value" for name in shapes]
+    with OnlineFeatures(online, features) as reader, pytest.raises(StoreError, match="from an earlier version: push it again"):
+        reader.get({"user": 1})
+    push(store, shapes["plain"], online)
+    with OnlineFeatures(online, features) as reader:
+        assert reader.get({"user": 1}) == {"Clicks_value": None, "clicks_value": None, "Alone_value": 2.0, "plain_value": 3.0}
+        for shape in shapes.values():
+            push(store, shape, online)
+        assert reader.get({"user": 1}) == {"Clicks_value": 0.0, "clicks_value": 1.0, "Alone_value": 2.0, "plain_value": 3.0}
+        assert reader.get({"user": 2}) == {"Clicks_value": None, "clicks_value": 5.0, "Alone_value": 5.0, "plain_value": 5.0}, "deleted"
 
 
 def test_threads_share_a_reader(tmp_path: Path, online: str) -> None:

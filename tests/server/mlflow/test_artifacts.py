@@ -1,6 +1,7 @@
 """Artifacts through the proxy, and where they are then."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
@@ -71,6 +72,25 @@ def test_a_folder_is_deleted_with_what_is_in_it(api: Api, run: str, client: Test
     assert listed(api, run) == [("dd", 1)]
     client.put(f"{PROXY}/0/{run}/artifacts/d/a", content=b"new")
     assert client.get(f"{PROXY}/0/{run}/artifacts/d/a").content == b"new"
+
+
+BESIDE_MODEL = ["Model/a", "MODEL", "mODEL/a/b", "model0", "model-x/a", "model.pt", "mode%/a", "m_del/a", "mode", "model 􏿿", "modelé/a"]
+
+
+def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client: TestClient) -> None:
+    """Letters of another case, and what a pattern of SQL's would match, are other names."""
+    below = ["model/b", "model/􏿿", "model/-/c", "model/0"]
+    for path in [*BESIDE_MODEL, *below]:
+        assert client.put(f"{PROXY}/0/{run}/artifacts/{quote(path)}", content=path.encode()).status_code == 200, path
+    assert listed(api, run, "model") == [("model/-", None), ("model/0", 7), ("model/b", 7), ("model/􏿿", 10)]
+    assert listed(api, run, "Model") == [("Model/a", 7)]
+    for pattern in ("mode%", "m_del"):
+        assert listed(api, run, pattern) == [(f"{pattern}/a", len(f"{pattern}/a"))]
+    assert client.delete(f"{PROXY}/0/{run}/artifacts/model").status_code == 200
+    for path in BESIDE_MODEL:
+        assert client.get(f"{PROXY}/0/{run}/artifacts/{quote(path)}").content == path.encode()
+    for path in below:
+        assert client.get(f"{PROXY}/0/{run}/artifacts/{quote(path)}").status_code == 404
 
 
 @pytest.mark.parametrize(
