@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 
 from pipelines.jobs import sweep
 from pipelines.maintenance import BACKUP_PLACE, apply_retention, backup, compact_metrics
+from resources.sweep_spec.yaml_text import read_yaml
 
 RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
 
@@ -21,7 +21,7 @@ RETRAINED = Path(__file__).parent.parent / "sweeps" / "digits.yaml"
 )
 def scheduled_retraining(context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     """Launch ``sweeps/digits.yaml``; its first step takes a snapshot of the source as it is then."""
-    config: dict[str, Any] = yaml.safe_load(RETRAINED.read_text())
+    config: dict[str, Any] = read_yaml(RETRAINED.read_bytes())
     return dg.RunRequest(run_config=config, tags={"halving/scheduled_for": context.scheduled_execution_time.isoformat()})
 
 

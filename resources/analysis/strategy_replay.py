@@ -19,6 +19,7 @@ from resources.catalog.trial_key import trial_key
 from resources.search.replay import TrialCurve, curve_of, replay, spec_with
 from resources.search.state import Status
 from resources.sweep_spec import SweepSpec, stored_spec
+from resources.sweep_spec.yaml_text import read_yaml
 
 _SINGLE_POINTS = 2000  # curves with at most so many points are kept point by point, whatever retention deletes
 
@@ -34,7 +35,7 @@ def read_strategy(text: str) -> Any:
         InvalidInput: it is not YAML.
     """
     try:
-        return yaml.safe_load(text)
+        return read_yaml(text)
     except yaml.YAMLError as error:
         problem = getattr(error, "problem", None) or error
         raise InvalidInput(f"strategy = {text!r} is not YAML: {problem}; give a name, or 'asha: {{min_budget: 3}}'") from None

@@ -16,6 +16,7 @@ from halving.trial.import_string import import_function
 from resources.project_code import code_digest
 from resources.sweep_spec.base import MOST, MOST_VALUES, FunctionPath, Strict, TimeZone, did_you_mean, listed, must
 from resources.sweep_spec.parsing import problems_of_model
+from resources.sweep_spec.yaml_text import read_yaml
 
 EVENT, KNOWN = "_event", "_known"
 """Columns of a materialised view: when it happened, and from when on it was known. No other column's name begins so."""
@@ -166,10 +167,9 @@ def load_view(path: str | Path) -> FeatureView:
         InvalidInput: there is no such file, it is not YAML, or the view is wrong.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"feature view {str(path)!r} is not accepted: {reason}; give the path of a YAML file") from None
+        data = read_yaml(Path(path).read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"feature view {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
     except yaml.YAMLError as error:
         raise InvalidInput(f"feature view {str(path)!r} is not YAML: {error}") from None
     return parse_view(data, str(path))

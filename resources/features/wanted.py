@@ -10,6 +10,7 @@ from halving.errors import InvalidInput
 from halving.features.reference import parse_references
 from resources.features.view import FeatureView, check_functions, load_views, view_of
 from resources.sweep_spec.dataset import DatasetSource
+from resources.sweep_spec.yaml_text import read_yaml
 
 FOLDER = "HALVING_FEATURES"
 """The folder of the views' YAML files (default: ``features`` in the working directory)."""
@@ -61,7 +62,7 @@ def joined_views(folder: Path) -> list[str]:
     found = set()
     for path in sorted(folder.glob("*.yaml")):
         try:
-            spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+            spec = read_yaml(path.read_bytes())
             dataset = spec.get("dataset") if isinstance(spec, dict) else None
             features = dataset.get("features") if isinstance(dataset, dict) else None
             found |= {reference.key for reference in parse_references(features)} if isinstance(features, list) else set()

@@ -9,7 +9,7 @@ import yaml
 from halving import Store
 from halving.errors import InvalidInput, NotFound
 from resources.retention.policy import Policy, parse_policy
-from resources.sweep_spec.parsing import read_yaml
+from resources.sweep_spec.yaml_text import read_yaml
 
 VARIABLE = "HALVING_RETENTION"
 NAME = "retention.yaml"

@@ -117,7 +117,7 @@ def _value(given: Any) -> str | int | float | bool:
     if isinstance(given, str) and len(given) > LONGEST_TEXT:
         raise ValueError(f"it has {len(given)} characters; give at most {LONGEST_TEXT}")
     if isinstance(given, int) and not -(2**63) <= given < 2**63:
-        raise ValueError("give a whole number from -2**63 to 2**63 - 1")
+        raise ValueError("give a whole number from -2**63 to 2**63 - 1, or a text in quotes")
     if isinstance(given, str | int) or (isinstance(given, float) and math.isfinite(given)):
         return given
     raise ValueError("give a text, a finite number, true or false")

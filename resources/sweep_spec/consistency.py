@@ -1,5 +1,6 @@
 """The cross-field checks: fields of a spec that are each right but cannot go together."""
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,13 +15,16 @@ from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
 
 _TEXT = re.compile(r"""(["']).*?\1""", re.DOTALL)  # in quotes
+# Texts that YAML 1.2 reads as numbers and YAML 1.1 does not: Dagster's launchpad and command line read a spec by 1.1.
+_LIKE_A_NUMBER = re.compile(r"[-+]?([0-9]+(_[0-9]+)*\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+|[-+]\.[0-9]+")
 
 
 def contradictions(spec: SweepSpec) -> list[str]:
     """What is wrong between fields: for each problem the field's path, its value and the remedy."""
     found = [*_objectives(spec), *_warm_start(spec), *_restored_from(spec), *_evaluation(spec), *_final(spec), *_gates(spec)]
     found += [*_rungs_of_resources(spec), *_nodes(spec)]
-    of_space = [*_conditions(spec), *_constraints(spec)]
+    # A text that should have been a number breaks other rules as well, whose remedies would mislead.
+    of_space = [*_texts_like_numbers(spec)] or [*_conditions(spec), *_constraints(spec)]
     if not of_space:  # points can only be drawn from a space that is right
         of_space = _points(spec)
     return [*found, *of_space]
@@ -153,6 +157,36 @@ def _evaluation(spec: SweepSpec) -> Iterator[str]:
         if metric not in accepted:
             where = "add it to metrics, or " if metric in KNOWN else ""
             yield _refused(field, metric, f"it is not among the metrics{did_you_mean(metric, accepted)}; {where}give one of {accepted}")
+
+
+def _texts_like_numbers(spec: SweepSpec) -> Iterator[str]:
+    """A number that reached the spec as a text would be trained with as one.
+
+    Stored specs of earlier versions may have such texts, and stay readable: so this is no check of the fields.
+    """
+    given: dict[str, Any] = {"start_from": spec.start_from, f"strategy.{spec.strategy.name}.options": spec.sampler[1]}
+    for name, parameter in spec.space.items():
+        given |= {
+            f"space.{name}.categorical": parameter.categorical,
+            f"space.{name}.constant": parameter.constant,
+            f"space.{name}.when": parameter.when,
+        }
+    for field, values in given.items():
+        for path, text in _texts(field, values):
+            if _LIKE_A_NUMBER.fullmatch(text) and math.isfinite(float(text)):
+                number = repr(float(text))
+                # YAML 1.1 reads an exponent as a number's only where the number has a point.
+                spelled = number if "." in number else number.replace("e", ".0e")
+                yield _refused(path, text, f"it is a text that is written like a number; write the number as {spelled}")
+
+
+def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """All texts in a value, each with its path; the names in mappings are none of them."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, inside in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(f"{path}.{key}", inside)
 
 
 def _conditions(spec: SweepSpec) -> Iterator[str]:

@@ -11,6 +11,7 @@ from resources.sweep_spec.base import did_you_mean, field_names, listed
 from resources.sweep_spec.consistency import contradictions
 from resources.sweep_spec.strategy import Strategy
 from resources.sweep_spec.sweep import NO_TRAINABLE, SweepSpec
+from resources.sweep_spec.yaml_text import read_yaml
 
 
 def parse_spec(data: Any, *, trains: bool = True) -> SweepSpec:
@@ -51,34 +52,12 @@ def load_spec(path: str | Path) -> SweepSpec:
         InvalidInput: there is no such file, it is not YAML, or the spec is wrong.
     """
     try:
-        data = read_yaml(Path(path).read_text())
+        data = read_yaml(Path(path).read_bytes())
     except OSError as error:
         raise InvalidInput(f"sweep file {str(path)!r} is not accepted: {error.strerror}; give the path of a YAML file") from None
     except yaml.YAMLError as error:
         raise InvalidInput(f"sweep file {str(path)!r} is not YAML: {error}") from None
     return parse_spec(data)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses what is given twice, of which YAML would keep the second alone and say nothing."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        seen: set[str] = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice; give it once", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(text: str | bytes) -> Any:
-    """The plain data in YAML.
-
-    Raises:
-        YAMLError: it is none, or a key is given twice; the message says where.
-    """
-    return yaml.load(text, _Loader)  # a SafeLoader
 
 
 def problems_of_model(error: ValidationError, model: type[BaseModel]) -> list[str]:

@@ -117,6 +117,8 @@ def test_null_and_auto_mean_the_same_in_the_launchpad_and_to_the_spec(change: di
         ({"space": {"a": {"categorical": [1, None]}}}, r"space\.a\.categorical\.1 = None"),
         ({"space": {"a": {"categorical": [1], "when": {"b": None}}}}, r"space\.a\.when\.b\.0 = None"),
         ({"start_from": [{"x": None}]}, r"start_from\.0\.x = None"),
+        # Dagster's YAML 1.1 reads 1e-3 as a text.
+        ({"space": {"a": {"categorical": yaml.safe_load("[1e-3, 1]")}}}, r"space\.a\.categorical\.0 = '1e-3'.*write the number as 0\.001"),
         ({"warm_start": 3}, r"warm_start = 3 is not accepted: give auto, or a list"),
     ],
 )

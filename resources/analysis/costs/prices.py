@@ -4,21 +4,19 @@ import datetime
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from halving.errors import InvalidInput
 from resources.sweep_spec.base import Strict
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.requirements import Label
+from resources.sweep_spec.yaml_text import read_yaml
 
 VARIABLE = "HALVING_PRICES"
 SHIPPED = Path(__file__).parent / "prices.yaml"
-
-# YAML reads a date without quotes as one.
-Day = Annotated[datetime.date, BeforeValidator(lambda given: given.date() if isinstance(given, datetime.datetime) else given)]
 
 
 class Price(Strict):
@@ -38,7 +36,7 @@ class SpotShare(Strict):
 class Prices(Strict):
     """What resources cost."""
 
-    date: Day = Field(description="The day of the prices.")
+    date: datetime.date = Field(description="The day of the prices.")
     currency: str = Field(default="USD", min_length=1, max_length=10, description="Of all prices.")
     gpu_hour: dict[Label, Price] = Field(
         description="A GPU and hour, by resources.gpu_type or words of the name that its driver gives it; default for all others."
@@ -77,9 +75,9 @@ def load_prices() -> Prices:
     """
     path = os.environ.get(VARIABLE)
     if not path:
-        return Prices.model_validate(yaml.safe_load(SHIPPED.read_bytes()))
+        return Prices.model_validate(read_yaml(SHIPPED.read_bytes()))
     try:
-        given: Any = yaml.safe_load(Path(path).read_bytes())
+        given: Any = read_yaml(Path(path).read_bytes())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of a list of prices in YAML") from None
     try:

@@ -20,6 +20,7 @@ from resources.sweep_spec.base import Name as ProjectName
 from resources.sweep_spec.base import Strict
 from resources.sweep_spec.parsing import problems_of_model
 from resources.sweep_spec.requirements import Label, Name, Queue
+from resources.sweep_spec.yaml_text import read_yaml
 from resources.tenancy.projects import names_of
 
 VARIABLE = "HALVING_CLUSTER"
@@ -78,7 +79,7 @@ def load_cluster() -> ClusterConfig | None:
 @cache
 def _load(path: str) -> ClusterConfig:
     try:
-        given = yaml.safe_load(Path(path).read_text())
+        given = read_yaml(Path(path).read_bytes())
     except (OSError, yaml.YAMLError) as error:
         raise InvalidInput(f"{VARIABLE} = {path!r} is not accepted: {error}; give the path of the cluster's settings in YAML") from None
     try:

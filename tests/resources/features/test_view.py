@@ -97,7 +97,7 @@ def test_a_file_that_is_none_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file or directory; give the path of a YAML file"):
         load_view(tmp_path / "none.yaml")
     (tmp_path / "broken.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidInput, match="give the path of a YAML file"):
+    with pytest.raises(InvalidInput, match="is not YAML"):
         load_view(tmp_path / "broken.yaml")
     (tmp_path / "broken.yaml").write_text(SPEC)
     (tmp_path / "again.yaml").write_text(SPEC)

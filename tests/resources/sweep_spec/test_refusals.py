@@ -54,6 +54,27 @@ RANGES = [
     (space(), ["space", "{}", "at least 1"]),
 ]
 
+# Dagster's YAML 1.1 gives these as texts; so may a program.
+TEXTS_LIKE_NUMBERS = [
+    (space(lr={"categorical": ["1e-2", 0.1]}), ["space.lr.categorical.0 = '1e-2'", "written like a number", "write the number as 0.01"]),
+    (space(lr={"categorical": [1, "1e-5"]}), ["space.lr.categorical.1 = '1e-5'", "write the number as 1.0e-05"]),
+    (space(lr={"categorical": ["1E20"]}), ["space.lr.categorical.0 = '1E20'", "write the number as 1.0e+20"]),
+    (space(lr={"constant": "1.5e3"}), ["space.lr.constant = '1.5e3'", "write the number as 1500.0"]),
+    (space(lr={"constant": "-.5"}), ["space.lr.constant = '-.5'", "write the number as -0.5"]),
+    (space(lr={"constant": "+.5"}), ["space.lr.constant = '+.5'", "write the number as 0.5"]),
+    (space(lr={"constant": "1_000e2"}), ["space.lr.constant = '1_000e2'", "write the number as 100000.0"]),
+    (space(kind=KIND, n={**X, "when": {"kind": ".5e3"}}), ["space.n.when.kind.0 = '.5e3'", "write the number as 500.0"]),
+    ({"start_from": [{"x": "1e-3"}]}, ["start_from.0.x = '1e-3'", "write the number as 0.001"]),
+    (
+        strategy(optuna={"sampler": "optuna.samplers:TPESampler", "options": {"prior_weight": "1e-1"}}),
+        ["strategy.optuna.options.prior_weight = '1e-1'", "write the number as 0.1"],
+    ),
+    (
+        strategy(asha={"sampler": "gp", "options": {"deep": {"grid": [1, "2e-1"]}}}),
+        ["strategy.asha.options.deep.grid.1 = '2e-1'", "write the number as 0.2"],
+    ),
+]
+
 CONDITIONS = [
     (space(kind=KIND, m={**X, "when": {"knd": "sgd"}}), ["space.m.when.knd = ['sgd']", "did you mean 'kind'", "there are kind"]),
     (space(kind=KIND, m={**X, "when": {"kind": "sgdd"}}), ["space.m.when.kind = 'sgdd'", "did you mean 'sgd'", "it has ['adam', 'sgd']"]),
@@ -236,7 +257,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    RANGES + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + LIMITS + DATA_CHECKS + OTHERS,
+    RANGES + TEXTS_LIKE_NUMBERS + CONDITIONS + CONSTRAINTS + STRATEGIES + STARTS + LIMITS + DATA_CHECKS + OTHERS,
     ids=lambda value: str(value)[:60],
 )
 def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(

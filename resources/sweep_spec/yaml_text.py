@@ -1,0 +1,67 @@
+"""The plain data in YAML 1.2: what people write is the number, the text or the truth value that it looks like."""
+
+import re
+from typing import Any
+
+import yaml
+
+_TAG = "tag:yaml.org,2002:"
+# The core schema of YAML 1.2.2, section 10.3.2: with it `1e-3` is a number, and `no`, `1:30` and `2026-03-01` are texts.
+# Underscores between digits are YAML 1.1's: nobody who writes 1_000 wishes for a text.
+# Each expression stands beside the characters that such a value may begin with; an empty value is null.
+_CORE = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+(_[0-9]+)*|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads the values of YAML 1.2, and refuses what is given twice, of which YAML would keep the second alone and say nothing."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # none of YAML 1.1's
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        seen: set[str] = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice; give it once", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _whole_number(loader: _Loader, node: Any) -> int:
+    text = str(loader.construct_scalar(node))
+    try:
+        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+    except ValueError:  # the tag !!int before something else, or more digits than Python reads
+        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no whole number that can be read", node.start_mark) from None
+
+
+def _number(loader: _Loader, node: Any) -> float:
+    text = str(loader.construct_scalar(node))
+    try:
+        return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+    except ValueError:  # the tag !!float before something else
+        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no number", node.start_mark) from None
+
+
+for _kind, (_expression, _first) in _CORE.items():
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_expression})\Z"), _first)
+_Loader.add_constructor(f"{_TAG}int", _whole_number)
+_Loader.add_constructor(f"{_TAG}float", _number)
+
+
+def read_yaml(text: str | bytes) -> Any:
+    """Read the plain data in YAML.
+
+    Raises:
+        YAMLError: it is none, or a key is given twice; the message says where.
+    """
+    return yaml.load(text, _Loader)  # a SafeLoader
