@@ -29,7 +29,7 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
     "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is;
-    ``problems`` says which records are damaged, whose runs are left out.
+    nested params are ``optimizer.lr``; ``problems`` says which records are damaged, whose runs are left out.
 
     Raises:
         InvalidInput: the filter is not accepted; the message points at the place.
@@ -84,7 +84,7 @@ def pointed(text: str, column: int) -> str:
 
 def _as_dict(info: RunInfo, metrics: list[str] | None) -> dict[str, Any]:
     kept = info.summary if metrics is None else {key: info.summary.get(key) for key in metrics}
-    return {**as_dict(info), "metrics": kept}
+    return {**as_dict(info), "params": info.dotted_params, "metrics": kept}
 
 
 def _facts(info: RunInfo) -> list[Any]:

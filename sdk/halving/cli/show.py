@@ -32,7 +32,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     if (verdict := verdict_of(store, info)) is not None:
         found["verdict"] = verdict
     if arguments.json:
-        print_json(found)
+        print_json({**found, "params": info.dotted_params})
         return 0
     _print(console(), info, found, arguments.packages)
     return 0

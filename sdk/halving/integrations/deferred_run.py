@@ -1,16 +1,13 @@
-"""Shared by the integrations: a run that is opened once the framework knows its hyperparameters, and these as plain data."""
+"""Shared by the integrations: a run that is opened once the framework knows its hyperparameters."""
 
-import enum
 import inspect
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from halving import Run, init
 from halving.errors import InvalidInput
 from halving.identifiers import new_id
+from halving.records.plain_config import recorded_params
 
 
 class DeferredRun:
@@ -26,7 +23,7 @@ class DeferredRun:
         id: the run's id, known before the run is opened.
 
     Raises:
-        InvalidInput: neither or both of ``run`` and ``project`` are given.
+        InvalidInput: neither or both of ``run`` and ``project`` are given, or ``config`` has no names.
         TypeError: an argument that ``halving.init`` does not take.
     """
 
@@ -38,7 +35,7 @@ class DeferredRun:
             )
         self._given, self._arguments = run, dict(arguments)
         self._opened: Run | None = None
-        self._config: Mapping[str, Any] = self._arguments.get("config") or {}
+        self._config = recorded_params(self._arguments.get("config"))
         self._params: dict[str, Any] | None = None  # those with which its own run was opened
         if run is None:
             inspect.signature(init).bind(project=project, **arguments)
@@ -84,29 +81,3 @@ class DeferredRun:
         elif self._opened is not None:
             self._opened.finish(status)
             self._opened = None
-
-
-def plain(value: Any) -> Any:
-    """``value`` as numbers, strings, lists and dicts, the same in every process.
-
-    Functions and classes become their names, and other objects what they print, without memory addresses.
-    """
-    if isinstance(value, enum.Enum):
-        return plain(value.value)
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, Mapping):
-        return {str(name): plain(inner) for name, inner in value.items()}
-    if isinstance(value, (set, frozenset)):
-        return sorted((plain(inner) for inner in value), key=repr)
-    if isinstance(value, (list, tuple)):
-        return [plain(inner) for inner in value]
-    if isinstance(value, Path):
-        return str(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return plain(value.item())
-    if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}.{value.__qualname__}"
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))

@@ -5,7 +5,8 @@ from typing import Any
 from transformers import TrainerCallback
 
 from halving import Run
-from halving.integrations.deferred_run import DeferredRun, plain
+from halving.integrations.deferred_run import DeferredRun
+from halving.records.plain_config import plain_config
 
 # TrainingArguments that say where files are and what is reported, not what is trained. They may differ when a run is continued.
 _NO_PARAMS = {"output_dir", "run_name", "project", "resume_from_checkpoint", "local_rank", "disable_tqdm", "report_to", "logging_dir"}
@@ -73,4 +74,4 @@ def _params(args: Any, model: Any) -> dict[str, Any]:
     if config is not None:
         described = config if isinstance(config, dict) else config.to_dict()
         params["model"] = {name: value for name, value in described.items() if name != "transformers_version"}
-    return dict(plain(params))
+    return plain_config(params)[0]

@@ -7,7 +7,8 @@ import keras
 
 from halving import Run
 from halving.errors import InvalidInput
-from halving.integrations.deferred_run import DeferredRun, plain
+from halving.integrations.deferred_run import DeferredRun
+from halving.records.plain_config import plain_config
 
 
 class HalvingCallback(keras.callbacks.Callback):
@@ -49,7 +50,7 @@ class HalvingCallback(keras.callbacks.Callback):
         # Named by its class, because Keras numbers the names (sgd_1) within a process.
         described = {**optimizer.get_config(), "name": type(optimizer).__name__}
         self._deferred.renew()
-        self._deferred.open(plain({**fit, "optimizer": described}))
+        self._deferred.open(plain_config({**fit, "optimizer": described})[0])
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._epoch_began = self._steps()

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from halving import Run
 from halving.errors import AlreadyExists, HalvingError, InvalidInput
-from halving.integrations.deferred_run import DeferredRun, plain
+from halving.integrations.deferred_run import DeferredRun
+from halving.records.plain_config import plain_config
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers.logger import Logger, rank_zero_experiment
@@ -85,7 +86,7 @@ class HalvingLogger(Logger):
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Open the run with these params, if it is not yet open."""
-        given = plain(vars(params) if isinstance(params, Namespace) else params)
+        given = plain_config(params)[0]
         self._deferred.open(given)
         if changed := self._deferred.changed(given):
             warnings.warn(f"halving: params never change, so {changed} as given now are not recorded in run {self.version}", stacklevel=2)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from halving.errors import Damaged, InvalidInput, NotFound
 from halving.query.liveness import is_running, last_written
+from halving.query.param_names import dot_params, flatten_params
 from halving.records.amendments import ACTIVE, DELETED, REMOVED, newest_amendment, number_of
 from halving.store.store import Store
 
@@ -100,7 +101,12 @@ class RunInfo:
     @property
     def flat_params(self) -> dict[str, Any]:
         """Params by name, nested ones as ``optimizer/lr``, as metrics are; lists are left as they are."""
-        return _flat(self.params)
+        return flatten_params(self.params)
+
+    @property
+    def dotted_params(self) -> dict[str, Any]:
+        """Params by name, nested ones as ``optimizer.lr``; where two would have one name, what they lie in stays nested."""
+        return dot_params(self.params)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -253,13 +259,6 @@ def in_threads(function: Callable[[_Item], _Result], items: Iterable[_Item], thr
 def seconds_of(moment: str) -> float:
     """Seconds since 1970 of an ISO 8601 time."""
     return datetime.fromisoformat(moment).timestamp()
-
-
-def _flat(params: dict[str, Any], before: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in params.items():
-        found |= _flat(value, f"{before}{name}/") if isinstance(value, dict) and value else {f"{before}{name}": value}
-    return found
 
 
 def _read_or_none(store: Store, project: str, run: str, problems: list[str] | None) -> RunInfo | None:

@@ -1,7 +1,6 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
-import json
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -11,11 +10,11 @@ from halving.distributed.joining import ranks_of_process
 from halving.distributed.ranks import ALONE, Ranks
 from halving.errors import NotFound
 from halving.identifiers import check_name, new_id
+from halving.records.plain_config import recorded_params
 from halving.records.run_record import RunRecords
 from halving.run.determinism import hash_is_random
 from halving.run.rerun_request import RerunRequest, how_begun
 from halving.run.run import Run
-from halving.store.json_files import to_json
 from halving.store.opening import open_store
 from halving.store.retry import retry_while_unavailable, warn_once
 from halving.store.store import Store
@@ -26,7 +25,7 @@ _ORDINALS = count(1)  # of the runs that this process begins; a rerun of its scr
 
 def init(
     project: str,
-    config: Mapping[str, Any] | None = None,
+    config: Any = None,
     root: str | Path | None = None,
     *,
     url: str | None = None,
@@ -47,7 +46,9 @@ def init(
 
     Args:
         project: a name that groups runs.
-        config: the hyperparameters; they never change afterwards. A run that is continued by ``id`` keeps its own.
+        config: the hyperparameters; they never change afterwards. A dict, an OmegaConf, argparse's Namespace, a dataclass or another object
+            of names and values. ``run.params`` has them as plain data; what has no value of its own (a function, a dtype) is kept as text,
+            with a warning. A run that is continued by ``id`` keeps its own.
         root: the store (default: ``HALVING_ROOT``, then ``./.halving``).
         url: instead of a store, a Halving server's address, such as ``https://halving.example.org`` (default where no ``root`` is given:
             ``HALVING_URL``). Everything is sent there; while it does not answer, the journal on this machine keeps it.
@@ -86,7 +87,7 @@ def init(
         )
     run = ranks.together("halving.init()", lambda: id or new_id())
     store = open_store(root, url, token, f"{project}/{run}")
-    agreed = ranks.together("halving.init()", lambda: _agreed(store, project, id, config, seed, ranks))
+    agreed = ranks.together("halving.init()", lambda: _agreed(store, project, id, config, seed))
     return Run(
         store,
         project=project,
@@ -121,11 +122,10 @@ def open_trial(context: TrialContext, controller: Controller, ranks: Ranks = ALO
     )
 
 
-def _agreed(store: Store, project: str, id: str | None, config: Mapping[str, Any] | None, seed: int | None, ranks: Ranks) -> dict[str, Any]:
+def _agreed(store: Store, project: str, id: str | None, config: Any, seed: int | None) -> dict[str, Any]:
     """What all ranks have in common beside the run's id: its params, and its seed."""
     if config is None and id is not None:
         records = RunRecords(store, check_name("project", project), check_name("run id", id))
         with contextlib.suppress(NotFound):
             config = retry_while_unavailable(store, f"run {id}", records.read)["params"]
-    params = config or {}
-    return {"params": params if ranks.world_size == 1 else json.loads(to_json(params)), "seed": seed}
+    return {"params": recorded_params(config), "seed": seed}

@@ -1,63 +1,14 @@
-"""The run of an integration: opened late, with params as plain data."""
+"""The run of an integration: opened late, with the params that the framework knows."""
 
-import enum
-import functools
+import argparse
 import pickle
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 import halving
 from halving import AlreadyExists, InvalidInput, Store
-from halving.integrations.deferred_run import DeferredRun, plain
+from halving.integrations.deferred_run import DeferredRun
 from tests.sdk.integrations.conftest import Left
-
-
-class Colour(enum.StrEnum):
-    RED = "red"
-
-
-class Depth(enum.Enum):
-    DEEP = (1, 2)
-
-
-@dataclass
-class Settings:
-    width: int
-    where: Path
-
-
-class Scheduler:
-    """Prints with an address."""
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, None),
-        (True, True),
-        (1.5, 1.5),
-        (Colour.RED, "red"),
-        (Depth.DEEP, [1, 2]),
-        (np.float32(0.5), 0.5),
-        (torch.tensor(3), 3),
-        ({"a": (1, {2: Path("x")})}, {"a": [1, {"2": "x"}]}),
-        ({3, 1, 2}, [1, 2, 3]),
-        (Settings(2, Path("/data")), {"width": 2, "where": "/data"}),
-        (torch.nn.ReLU, "torch.nn.modules.activation.ReLU"),
-        (len, "builtins.len"),
-        (torch.float16, "torch.float16"),
-        (Scheduler(), "<tests.sdk.integrations.test_deferred_run.Scheduler object>"),
-        (functools.partial(len), "functools.partial(<built-in function len>)"),
-    ],
-)
-def test_params_of_any_kind_become_plain_data_that_is_equal_in_every_process(value: Any, expected: Any) -> None:
-    assert plain(value) == expected
-    assert type(plain(value)) is type(expected)
 
 
 def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_else(store: Store, left: Left) -> None:
@@ -72,6 +23,15 @@ def test_a_run_of_ones_own_is_opened_at_the_first_need_with_config_before_all_el
     late.finish("finished")
     assert left.ends(run.id) == ["finished"]
     assert late.opened is None
+
+
+def test_config_is_any_object_of_names_and_values(store: Store, left: Left) -> None:
+    late = DeferredRun("p", None, {"root": store.root, "config": argparse.Namespace(lr=0.5, betas=(0.9, 0.99))})
+    assert late.open({"lr": 0.1, "width": 8}).params == {"lr": 0.5, "betas": [0.9, 0.99], "width": 8}
+    assert late.changed({"lr": 0.1, "width": 8}) == []
+    late.finish("finished")
+    with pytest.raises(InvalidInput, match=r"config = \[1\] is not accepted: give names and values"):
+        DeferredRun("p", None, {"root": store.root, "config": [1]})
 
 
 def test_what_comes_after_the_end_goes_to_the_next_attempt(store: Store, left: Left) -> None:
