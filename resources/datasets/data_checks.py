@@ -4,6 +4,7 @@ A check gives its reason and some rows to look at. It reads the manifest's stati
 has to show or to try.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,13 +21,13 @@ from resources.datasets.lone_predictor import lone_predictors, places_by_target,
 from resources.datasets.repeated_hashes import find_repeats
 from resources.datasets.shard_writing import GROUP, ROW
 from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
-from resources.datasets.statistics import Statistics, all_columns, comparable
+from resources.datasets.statistics import Statistics, all_columns, comparable, missing
 from resources.sweep_spec.base import listed
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, Bounds, DatasetSource
 
 CHECKS = {
     "schema_as_before": "Columns and types are those of the dataset's snapshot before.",
-    "nulls": "The target has no nulls, and no column more than the spec allows it.",
+    "nulls": "The target has neither null nor NaN, and no column more than the spec allows it.",
     "ranges": "Columns stay within the ranges of the spec.",
     "duplicates": "No row is there twice in a split.",
     "leaked_rows": "No row is in two splits.",
@@ -92,11 +93,11 @@ def _nulls(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | 
         return False, f"checks.nulls names columns that are not there: {listed(unknown)}; there are {listed(whole)}", []
     wrong = {name: whole[name]["nulls"] / total for name, share in allowed.items() if whole[name]["nulls"] > share * total}
     if not wrong:
-        return True, f"{listed(sorted(allowed))} have no more nulls than they may", []
-    reason = listed(f"{name} has {share:.2%} nulls, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
+        return True, f"{listed(sorted(allowed))} have no more null or NaN than they may", []
+    reason = listed(f"{name} has {share:.2%} null or NaN, and may have {allowed[name]:.2%}" for name, share in sorted(wrong.items()))
     shown = look_up(
         dataset,
-        lambda rows: any_of(pc.is_null(rows.column(name)) for name in wrong),
+        lambda rows: any_of(missing(rows.column(name)) for name in wrong),
         lambda statistics: any(statistics[name]["nulls"] for name in wrong),
     )
     return False, reason, shown
@@ -109,23 +110,49 @@ def _ranges(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] |
     if unknown := sorted(name for name in ranges if name not in plain or not isinstance(whole[name].get("min", 0), int | float)):
         return False, f"checks.ranges names columns that are not numbers: {listed(unknown)}", []
     wrong = {
-        name: f"{name} goes from {whole[name]['min']:g} to {whole[name]['max']:g}, and may from {_end(bounds.min)} to {_end(bounds.max)}"
+        name: f"{name} goes from {_end(whole[name]['min'])} to {_end(whole[name]['max'])}, "
+        f"and may from {_end(bounds.min)} to {_end(bounds.max)}"
         for name, bounds in ranges.items()
         if _leaves(bounds, whole[name])
     }
     if not wrong:
-        return True, f"{listed(sorted(ranges))} stay in their ranges" if ranges else "the spec has no ranges", []
-
-    def outside(rows: pa.RecordBatch) -> NDArray[np.bool_]:
-        masks = []
-        for name in wrong:
-            column, bounds = comparable(rows.column(name)).cast(pa.float64(), safe=False), ranges[name]
-            masks += [pc.less(column, bounds.min)] if bounds.min is not None else []
-            masks += [pc.greater(column, bounds.max)] if bounds.max is not None else []
-        return any_of(masks)
-
-    shown = look_up(dataset, outside, lambda statistics: any(_leaves(ranges[name], statistics[name]) for name in wrong))
+        return True, _within(ranges, whole), []
+    shown = look_up(
+        dataset,
+        lambda rows: any_of(_outside(rows.column(name), ranges[name]) for name in wrong),
+        lambda statistics: any(_leaves(ranges[name], statistics[name]) for name in wrong),
+    )
     return False, listed(wrong.values()), shown
+
+
+def _within(ranges: Mapping[str, Bounds], whole: Statistics) -> str:
+    """Why the check of ranges passes; what is missing has no value that could leave one, and is said."""
+    if not ranges:
+        return "the spec has no ranges"
+    within = f"{listed(sorted(ranges))} stay in their ranges"
+    left_out = [f"{name} ({whole[name]['nulls']:,} rows)" for name in sorted(ranges) if whole[name]["nulls"]]
+    return f"{within}; null and NaN are left to checks.nulls: {listed(left_out)}" if left_out else within
+
+
+def _outside(values: pa.Array, bounds: Bounds) -> pa.Array:
+    """Where a value is outside of its range."""
+    plain = comparable(values)
+    least: float | None
+    most: float | None
+    if pa.types.is_integer(plain.type):
+        # NumPy compares whole numbers with Python's exactly, whatever their size. Above the greatest is above the greatest whole one.
+        numbers = pc.fill_null(plain, 0).to_numpy()
+        least = None if bounds.min is None else math.ceil(bounds.min)
+        most = None if bounds.max is None else math.floor(bounds.max)
+    else:
+        numbers = plain.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        least, most = bounds.min, bounds.max
+    outside = np.zeros(len(numbers), np.bool_)
+    if least is not None:
+        outside |= numbers < least
+    if most is not None:
+        outside |= numbers > most
+    return pc.and_(pc.is_valid(values), pa.array(outside))
 
 
 def _leaves(bounds: Bounds, column: Mapping[str, Any]) -> bool:
@@ -280,4 +307,6 @@ def _moment(value: str) -> datetime:
 
 
 def _end(value: float | None) -> str:
-    return "anything" if value is None else f"{value:g}"
+    if value is None:
+        return "anything"
+    return str(value) if isinstance(value, int) else f"{value:g}"

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 THRESHOLD = 0.99
@@ -35,11 +34,12 @@ def lone_predictors(rows: pa.Table, target: str, has_classes: bool, columns: Seq
     from sklearn.metrics import r2_score
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-    rows = rows.filter(pc.is_valid(rows[target]))
-    if rows.num_rows < _LEAST_ROWS:
-        return {}
     truth = _numbers(rows[target].combine_chunks())
-    if truth is None or not np.isfinite(truth).all() or len(np.unique(truth)) < 2:
+    if truth is None:
+        return {}
+    has_target = np.isfinite(truth)
+    rows, truth = rows.filter(pa.array(has_target)), truth[has_target]
+    if rows.num_rows < _LEAST_ROWS or len(np.unique(truth)) < 2:
         return {}
     order = np.random.RandomState(0).permutation(rows.num_rows)
     fitted, tried = order[::2], order[1::2]

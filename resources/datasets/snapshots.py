@@ -1,8 +1,8 @@
 """Taking a dataset snapshot: an immutable set of shards, named by their content.
 
 ``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
-have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column, the group, the column that
-names the split, and the dataset's name. Rows are read
+have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column, the rules of what is hashed
+and counted of a row (the group, the column that names the split), and the dataset's name. Rows are read
 once, dealt into splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on
 disk until it is done.
 """
@@ -52,6 +52,10 @@ from resources.datasets.staging import staging_folder
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
+_RULES = 2
+"""Of what :mod:`resources.datasets.statistics` counts, and of which rows and columns a source has. It is raised where one of them changes:
+what was read by others is read again, once, and has a digest of its own."""
+
 
 def take_snapshot(
     store: Store, catalog: Catalog, source: DatasetSource, made_by: dict[str, Any] | None = None, *, refresh: bool = False
@@ -76,7 +80,7 @@ def take_snapshot(
     rules = _rules_of_hashes(source)
     with open_rows(store, catalog, source) as opened:
         digests = digests_of_parts(opened.parts)
-        trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former)
+        trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former, rules)
         added = former.added(digests) if former is not None and trusted else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
@@ -273,15 +277,14 @@ def _check_splits(source: DatasetSource, rows: dict[str, int]) -> None:
 def _digest(manifest: dict[str, Any]) -> str:
     """SHA-256 over ``SPLIT SHA256 ROWS BYTES`` lines of the shards in their order, by split, the schema's hash, the target and the name.
 
-    Where the spec has a group or a split_column it is over these, too: the checks of leaks are made of the hashes that they define.
+    It is over the rules of hashes, too: the checks of leaks are made of the hashes that they define, and others of what is counted by them.
     """
     digest = sha256()
     for split in sorted(manifest["shards"]):
         for shard in shards_of(manifest, split):
             digest.update(f"{split} {shard.sha256} {shard.rows} {shard.bytes}\n".encode())
     digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode())
-    if manifest["group"] or manifest["split_column"]:
-        digest.update(f"group {json.dumps(manifest['group'])}\nsplit_column {json.dumps(manifest['split_column'])}\n".encode())
+    digest.update(f"hashes {manifest['hashes']}\n".encode())
     return f"sha256:{digest.hexdigest()}"
 
 
@@ -315,9 +318,9 @@ def _finish(store: Store, catalog: Catalog, manifest: dict[str, Any], source: Da
     return replace(known_snapshot(catalog, manifest["digest"]), new=new)
 
 
-def _is_readable(store: Store, former: Former) -> bool:
-    """Whether its schema is what a manifest would say of it now."""
-    return _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
+def _is_readable(store: Store, former: Former, rules: str) -> bool:
+    """Whether its hashes and its schema are what a manifest would say of it now."""
+    return former.manifest["hashes"] == rules and _schema_sha256(_schema_of(store, former)) == former.manifest["schema_sha256"]
 
 
 def _schema_of(store: Store, former: Former) -> pa.Schema:
@@ -328,7 +331,7 @@ def _schema_of(store: Store, former: Former) -> pa.Schema:
 
 def _rules_of_hashes(source: DatasetSource) -> str:
     """Eight digits that are equal where the same is hashed and counted of a row."""
-    return sha256(json.dumps([source.group, source.split_column, source.target]).encode()).hexdigest()[:8]
+    return sha256(json.dumps([_RULES, source.group, source.split_column, source.target]).encode()).hexdigest()[:8]
 
 
 def _schema_sha256(schema: pa.Schema) -> str:

@@ -1,4 +1,4 @@
-"""What a snapshot's columns hold: nulls, the smallest and the largest value, and the classes of its target. Parts add up to the whole."""
+"""What a snapshot's columns hold: what is missing, the least and the greatest value, the target's classes. Parts add up to the whole."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,8 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LONGEST = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
-"""By column: ``nulls``, ``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows each has."""
+"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``min``, ``max`` (where it has an order),
+and of the target ``classes``: how many rows each has."""
 
 
 def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
@@ -30,6 +31,8 @@ def merged(parts: Iterable[Statistics]) -> Statistics:
         for name, found in part.items():
             have = whole.setdefault(name, {"nulls": 0})
             have["nulls"] += found["nulls"]
+            if "null_items" in found:
+                have["null_items"] = have.get("null_items", 0) + found["null_items"]
             for bound, choose in (("min", min), ("max", max)):
                 if bound in found:
                     have[bound] = choose(have[bound], found[bound]) if bound in have else found[bound]
@@ -49,6 +52,8 @@ def without(whole: Statistics, parts: Iterable[Statistics]) -> Statistics:
     for part in parts:
         for name, found in part.items():
             left[name]["nulls"] -= found["nulls"]
+            if "null_items" in found:
+                left[name]["null_items"] -= found["null_items"]
             if left[name].get("classes") is not None and found.get("classes") is not None:
                 rest = Counter(left[name]["classes"])
                 rest.subtract(found["classes"])
@@ -64,11 +69,14 @@ def _added(one: dict[str, int] | None, other: dict[str, int] | None) -> dict[str
 
 
 def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"nulls": column.null_count}
-    values = column
+    found: dict[str, Any] = {"nulls": missing(column).true_count if pa.types.is_floating(column.type) else column.null_count}
+    values, null_items = column, 0
     while pa.types.is_nested(values.type) and not pa.types.is_struct(values.type):
         values = values.flatten()
+        null_items += values.null_count
     kind = values.type
+    if null_items:
+        found["null_items"] = null_items
     if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         found |= _bounds(comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
@@ -99,6 +107,11 @@ def _of_plain_floats(values: pa.Array) -> dict[str, Any] | None:
     numbers = values.to_numpy()
     least, most = numbers.min(), numbers.max()
     return {"min": least.item(), "max": most.item()} if least == least else None
+
+
+def missing(values: pa.Array) -> pa.Array:
+    """Where a value is null, or a float that is NaN: pandas and NumPy write null so."""
+    return pc.is_null(comparable(values), nan_is_null=True)
 
 
 def comparable(values: pa.Array) -> pa.Array:

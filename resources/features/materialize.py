@@ -193,9 +193,13 @@ def _in_groups(reader: "pa.RecordBatchReader") -> "Iterator[pa.Table]":
 
 def _check_required(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date, relation: str) -> None:
     for name in view.required:
-        count = connection.execute(f"SELECT count(*) FROM {relation} WHERE {columns([name])} IS NULL").fetchall()[0][0]
+        column = columns([name])
+        is_float = view.types[name] in ("double", "float")
+        is_missing = f"({column} IS NULL OR isnan({column}))" if is_float else f"{column} IS NULL"
+        count = connection.execute(f"SELECT count(*) FROM {relation} WHERE {is_missing}").fetchall()[0][0]
         if count:
-            raise InvalidInput(f"schema.{name} of the feature view {view.key} is not null, but of {day} it is null in {count:,} rows")
+            what = "null or NaN" if is_float else "null"
+            raise InvalidInput(f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in {count:,} rows")
 
 
 def _check_entity(view: FeatureView, entity: dict[str, str], known: list[Partition]) -> None:

@@ -52,8 +52,8 @@ class OneOf(Strict):
 class Bounds(Strict):
     """The interval in which a value must stay, both ends included."""
 
-    min: float | None = Field(default=None, description="Smallest value accepted.")
-    max: float | None = Field(default=None, description="Largest value accepted.")
+    min: int | float | None = Field(default=None, description="Smallest value accepted.")
+    max: int | float | None = Field(default=None, description="Largest value accepted.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

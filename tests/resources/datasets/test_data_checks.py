@@ -209,10 +209,103 @@ def test_nulls_and_values_out_of_range_are_found_with_their_rows(checked: Checke
     found = checked(visits(age=ages, label=labels), checks={"ranges": {"age": {"min": 0, "max": 100}}, "nulls": {"age": 0.001}})
     assert found["ranges"].reason == "age goes from -3 to 130, and may from 0 to 100"
     assert [row["id"] for row in found["ranges"].rows] == ["4", "5"]
-    assert found["nulls"].reason == "age has 0.33% nulls, and may have 0.10%, label has 0.33% nulls, and may have 0.00%"
+    assert found["nulls"].reason == "age has 0.33% null or NaN, and may have 0.10%, label has 0.33% null or NaN, and may have 0.00%"
     assert [row["id"] for row in found["nulls"].rows] == ["6", "8"]
     assert found["ranges"].blocking
     assert found["nulls"].blocking
+
+
+NAN = float("nan")
+TRIED_ALONE = dict.fromkeys(("lone_predictor", "leaked_rows", "duplicates", "small_classes"), "off")
+
+
+@pytest.mark.parametrize(
+    ("missing", "kind", "allowed", "share"),
+    [
+        ({4: NAN}, pa.float64(), 0.0, "0.33%"),
+        ({4: NAN}, pa.float32(), 0.0, "0.33%"),
+        ({4: NAN}, pa.float16(), 0.0, "0.33%"),
+        ({4: NAN, 6: None}, pa.float64(), 0.0, "0.67%"),
+        ({4: NAN, 6: None}, pa.float16(), 0.0, "0.67%"),
+        ({200: NAN}, pa.float64(), 0.0, "0.33%"),
+        ({299: NAN}, pa.float32(), 0.0, "0.33%"),
+        ({4: NAN, 200: NAN, 299: NAN}, pa.float64(), 0.005, "1.00%"),
+        (dict.fromkeys(range(30), NAN), pa.float64(), 0.1, None),
+        (dict.fromkeys(range(31), NAN), pa.float64(), 0.1, "10.33%"),
+        (dict.fromkeys(range(300), NAN), pa.float64(), 0.5, "100.00%"),
+        ({}, pa.float64(), 0.0, None),
+        ({4: float("inf"), 6: -float("inf")}, pa.float32(), 0.0, None),
+        ({6: None}, pa.int64(), 0.0, "0.33%"),
+        ({4: "nan"}, pa.string(), 0.0, None),
+    ],
+)
+@pytest.mark.parametrize("place", ["target", "column"])
+def test_nan_counts_as_missing_beside_null(
+    checked: Checked, missing: dict[int, Any], kind: pa.DataType, allowed: float, share: str | None, place: str
+) -> None:
+    numbers = [missing.get(number, 7 if kind == pa.int64() else "7" if kind == pa.string() else 7.5) for number in range(300)]
+    values = pa.array([np.float16(value) if kind == pa.float16() and value is not None else value for value in numbers], kind)
+    if place == "target":
+        outcome = checked(visits(label=values), checks={"nulls": {"label": allowed}, **TRIED_ALONE})["nulls"]
+    else:
+        outcome = checked(visits(x=values), checks={"nulls": {"x": allowed}, **TRIED_ALONE})["nulls"]
+    name = "label" if place == "target" else "x"
+    assert (outcome.passed, outcome.blocking) == (share is None, True)
+    if share is None:
+        return
+    assert outcome.reason == f"{name} has {share} null or NaN, and may have {allowed:.2%}"
+    where = [str(number) for number, value in missing.items() if value is None or value != value]
+    assert {row["id"] for row in outcome.rows} <= set(where)
+    assert len(outcome.rows) == min(5, len(where))
+
+
+def test_a_nan_within_a_list_is_no_missing_value(checked: Checked) -> None:
+    pair = pa.array([[NAN, 1.0]] * 300, pa.list_(pa.float64(), 2))
+    assert checked(visits(pair=pair), checks={"nulls": {"pair": 0}})["nulls"].passed
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "bounds", "reason", "rows"),
+    [
+        ({4: NAN}, pa.float64(), {"min": 0, "max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)", []),
+        ({4: NAN, 5: None}, pa.float32(), {"max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (2 rows)", []),
+        ({5: None}, pa.int64(), {"max": 10}, "x stay in their ranges; null and NaN are left to checks.nulls: x (1 rows)", []),
+        ({}, pa.float16(), {"max": 10}, "x stay in their ranges", []),
+        (
+            dict.fromkeys(range(300), NAN),
+            pa.float64(),
+            {"max": 10},
+            "x stay in their ranges; null and NaN are left to checks.nulls: x (300 rows)",
+            [],
+        ),
+        ({4: NAN, 8: 11.0}, pa.float64(), {"max": 10}, "x goes from 7 to 11, and may from anything to 10", ["8"]),
+        ({4: NAN, 8: -1.0}, pa.float32(), {"min": 0, "max": 10}, "x goes from -1 to 7, and may from 0 to 10", ["8"]),
+        ({4: float("inf")}, pa.float64(), {"max": 10}, "x goes from 7 to inf, and may from anything to 10", ["4"]),
+        ({4: 8}, pa.int64(), {"max": 7.5}, "x goes from 7 to 8, and may from anything to 7.5", ["4"]),
+        ({4: 200}, pa.uint8(), {"min": -3, "max": 100}, "x goes from 7 to 200, and may from -3 to 100", ["4"]),
+        ({4: 200}, pa.uint8(), {"min": -3, "max": 10**30}, "x stay in their ranges", []),
+        ({4: None, 5: 2**53 + 1}, pa.int64(), {"max": 2**53}, f"x goes from 7 to {2**53 + 1}, and may from anything to {2**53}", ["5"]),
+        ({5: 2**53 + 1}, pa.int64(), {"max": 2**53 + 1}, "x stay in their ranges", []),
+        ({5: 2**64 - 1}, pa.uint64(), {"max": 2**64 - 2}, f"x goes from 7 to {2**64 - 1}, and may from anything to {2**64 - 2}", ["5"]),
+        ({5: 2**53 + 1}, pa.int64(), {"max": 2.0**53}, f"x goes from 7 to {2**53 + 1}, and may from anything to 9.0072e+15", ["5"]),
+    ],
+)
+def test_a_range_leaves_out_what_is_missing_and_is_exact(
+    checked: Checked, values: dict[int, Any], kind: pa.DataType, bounds: dict[str, Any], reason: str, rows: list[str]
+) -> None:
+    numbers = [values.get(number, 7 if pa.types.is_integer(kind) else 7.0) for number in range(300)]
+    column = pa.array([np.float16(value) for value in numbers] if kind == pa.float16() else numbers, kind)
+    outcome = checked(visits(x=column), checks={"ranges": {"x": bounds}, **TRIED_ALONE})["ranges"]
+    assert outcome.reason == reason
+    assert [row["id"] for row in outcome.rows] == rows
+    assert outcome.passed is not rows
+
+
+def test_of_a_target_with_nan_the_other_rows_still_tell_what_predicts_it(checked: Checked) -> None:
+    heights = 160.0 + np.arange(300) * 7919 % 20
+    heights[[17, 40]] = np.nan, np.inf
+    outcome = checked(visits(height=heights, inches=heights / 2.54), target="height")["lone_predictor"]
+    assert "inches (" in outcome.reason
 
 
 def test_of_nulls_values_out_of_range_and_late_rows_only_shards_that_have_them_are_read(

@@ -18,11 +18,12 @@ from halving import Dataset, InvalidInput, NotFound, Store, StoreError
 from halving.data.shards import shards_of
 from halving.trial.import_string import import_function
 from resources.backend import Backend
-from resources.datasets import canonical, dvc_tracking
+from resources.datasets import canonical, dvc_tracking, snapshots
 from resources.datasets.known_snapshots import Snapshot, dataset_of, deprecate, find_snapshot, known_snapshot
 from resources.datasets.shard_writing import ShardWriter
 from resources.datasets.snapshots import snapshot_for, take_snapshot
 from resources.datasets.spool import Spool
+from resources.datasets.statistics import all_columns
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.dataset import DatasetSource
 
@@ -253,6 +254,44 @@ def test_each_of_twenty_appends_of_a_hundredth_stores_little_more_than_it_adds(
     assert dataset.read().sort_by("id").equals(images(rows))
     classes = [of_split["label"]["classes"] for of_split in dataset.manifest["statistics"].values()]
     assert sum(sum(counts.values()) for counts in classes) == rows
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_snapshot_that_was_counted_by_other_rules_is_read_again_once_and_no_row_moves(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: bool
+) -> None:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    source = DatasetSource.model_validate({"name": "points", "target": "label", "source": {"files": str(folder)}})
+
+    def take() -> Snapshot:
+        return take_snapshot(backend.store, backend.catalog, source)
+
+    def write(name: str, first: int) -> None:
+        numbers = np.arange(first, first + 200)
+        values = np.where(numbers % 10 == 0, np.nan, numbers)
+        pairs = pa.array([[number, None if number % 50 == 0 else 1] for number in numbers.tolist()])
+        pq.write_table(pa.table({"id": numbers, "x": values, "pair": pairs, "label": numbers % 3}), folder / name)
+
+    write("a.parquet", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "_RULES", 1)
+        former = take()
+    before = {name: opened(backend, former).read(name)["id"].to_pylist() for name in former.splits}
+    if grown:
+        write("b.parquet", 200)
+    now = take()
+    manifest = opened(backend, now).manifest
+    assert now.digest != former.digest
+    assert take().digest == now.digest
+    assert not take().new
+    assert {name: opened(backend, now).read(name)["id"].to_pylist()[: len(ids)] for name, ids in before.items()} == before
+    assert grown or manifest["stored"] == 0, "its shards are those that are there"
+    write("c.parquet", 400)
+    added = all_columns(opened(backend, take()).manifest)
+    files = 3 if grown else 2
+    assert added["x"]["nulls"] == 20 * files, "what is appended is added to what was counted"
+    assert added["pair"] == {"nulls": 0, "null_items": 4 * files, "min": 0, "max": 599}
 
 
 def test_a_source_that_went_back_is_the_snapshot_that_it_was(backend: Backend, provide: Callable[..., DatasetSource]) -> None:

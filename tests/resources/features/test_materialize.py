@@ -1,5 +1,6 @@
 """A day of a view is whole or as it was: materialised once for the same content, refused with rows to look at, safe from kills."""
 
+import math
 import multiprocessing
 import os
 import secrets
@@ -229,9 +230,9 @@ def test_what_is_wrong_with_a_view_is_named(change: dict[str, Any], message: str
 
 
 def test_a_feature_that_must_not_be_null_is_refused_where_it_is(tmp_path: Path) -> None:
-    rows = [Row(1, 10, 12, None), Row(2, 10, 12, 1.0)]
+    rows = [Row(1, 10, 12, None), Row(2, 10, 12, 1.0), Row(3, 10, 12, math.nan)]
     message = refusal(Store(tmp_path), rows, view(schema={"value": "double not null"}))
-    assert "schema.value of the feature view clicks@1 is not null, but of 2026-03-01 it is null in 1 rows" in message
+    assert "schema.value of the feature view clicks@1 is not null, but of 2026-03-01 it is null or NaN in 2 rows" in message
 
 
 def test_times_without_a_zone_are_refused_until_the_view_says_which(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ OTHERS = [
     (objective(summary="last"), ["objective.summary", "'last'", "'end', 'best' or 'average'"]),
     ({"other_objectives": [LATENCY]}, ["other_objectives = ['latency']", "strategy.asha", "nsga2", "bounds"]),
     ({"other_objectives": [LATENCY, LATENCY], **strategy(tpe={})}, ["other_objectives.1.metric = 'latency'", "objective already"]),
-    ({"bounds": {"latency": {"min": 5, "max": 3}}}, ["bounds.latency", "min = 5.0", "max = 3.0"]),
+    ({"bounds": {"latency": {"min": 5, "max": 3}}}, ["bounds.latency", "min = 5 ", "max = 3"]),
     ({"bounds": {"latency": {}}}, ["bounds.latency", "give min, max or both"]),
     ({"divergence": {"loss": 1000}}, ["divergence.loss = 1000", "the fields are max, min"]),
     ({"training": {"lr_schedule": "cosin"}}, ["training.lr_schedule", "'cosin'", "'cosine'"]),
