@@ -13,7 +13,7 @@ from halving.data.referenced_files import location_of, object_facts
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
-from resources.source_files import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
+from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
 
 if TYPE_CHECKING:
     from pyarrow import parquet

@@ -10,7 +10,7 @@ import pyarrow as pa
 from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
 from resources.features.engine import engine, fault_of, parser
-from resources.source_files import watch_files
+from resources.source_files.listing import watch_files
 
 _ROWS = 10_000  # that DuckDB gives at a time
 _MEMORY = "384MiB"

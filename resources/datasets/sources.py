@@ -17,7 +17,7 @@ from halving.trial.import_string import import_function, where
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.file_sources import Part, open_files, open_folder
 from resources.datasets.query_source import open_query
-from resources.source_files import watch_dataset
+from resources.source_files.listing import watch_dataset
 from resources.sweep_spec.dataset import DatasetSource
 
 _MAX_PENDING = 256  # batches that are put together: each takes some kilobytes, however small its rows are

@@ -10,7 +10,7 @@ from halving.store.faults import store_faults
 from halving.trial.import_string import import_function, where
 from resources.features.engine import fault_of, text
 from resources.features.view import Source
-from resources.source_files import find_files, refuse_changes
+from resources.source_files.listing import find_files, refuse_changes
 
 if TYPE_CHECKING:
     import duckdb

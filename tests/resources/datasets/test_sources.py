@@ -26,7 +26,7 @@ from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source, slices
-from resources.source_files import find_files
+from resources.source_files.listing import find_files
 from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import CHECKOUT
 from tests.s3 import S3, Gate

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from halving import InvalidInput
-from resources.source_files import SourceFiles, find_files, find_files_of_all, refuse_changes
+from resources.source_files.listing import SourceFiles, find_files, find_files_of_all, refuse_changes
 
 
 @pytest.fixture
