@@ -1,0 +1,67 @@
+"""The types of values that are written as texts: those of a CSV file, and those in the names of folders."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+_LEADING_ZERO = r"^\s*[+-]?0[0-9]"
+_LONG = r"^\s*[+-]?[0-9]{16,}\s*$"  # a double holds the whole numbers of 15 digits, and not all that are longer
+
+
+def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
+    """Say of which type each column of texts is, as Arrow's reader of CSV has it for all of them, but never a number that is another.
+
+    ``007`` is a text, as zip codes are. Whole numbers beyond int64 are uint64 where they fit, and else texts, as they are where a fraction
+    makes the column double, which would round them. A column without values has the type null.
+    """
+    types = values_of_texts(texts).schema
+    for place, field in enumerate(types):
+        column = texts.column(place)
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+            types = types.set(place, field.with_type(_exact_type(column, field.type)))
+    return types
+
+
+def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa.Table:
+    """Read columns of texts as values, of these types or of those that Arrow finds.
+
+    A row in which every text is null is left out where there is one column.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no value of its column's type.
+    """
+    names = [str(place) for place in range(texts.num_columns)]  # two columns may have one name
+    kinds = [types.field(name).type if types is not None and name in types.names else None for name in texts.schema.names]
+    sink = pa.BufferOutputStream()
+    csv.write_csv(texts.rename_columns(names), sink, csv.WriteOptions(include_header=False))
+    content = sink.getvalue()
+    if not content.size:
+        return pa.Table.from_arrays([pa.nulls(0, kind) for kind in kinds], texts.schema.names)
+    values = csv.read_csv(
+        content,
+        csv.ReadOptions(use_threads=False, block_size=content.size + 1, column_names=names),
+        csv.ParseOptions(newlines_in_values=True),
+        csv.ConvertOptions(column_types={name: kind for name, kind in zip(names, kinds, strict=True) if kind is not None}),
+    )
+    return values.rename_columns(texts.schema.names)
+
+
+def _exact_type(texts: pa.Array, kind: pa.DataType) -> pa.DataType:
+    """The type in which numbers are what is written: that which they have, uint64 or text."""
+    if _any(texts, _LEADING_ZERO):
+        return pa.string()
+    if pa.types.is_floating(kind) and _any(texts, _LONG):
+        return pa.uint64() if _are_all(texts, pa.uint64()) else pa.string()
+    return kind
+
+
+def _any(texts: pa.Array, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def _are_all(texts: pa.Array, kind: pa.DataType) -> bool:
+    try:
+        values_of_texts(pa.record_batch({"": texts}), pa.schema([("", kind)]))
+    except pa.ArrowInvalid:
+        return False
+    return True
