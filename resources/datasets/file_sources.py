@@ -14,13 +14,14 @@ from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
 from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
+from resources.source_files.patterns import is_file_of_a_folder
 
 if TYPE_CHECKING:
     from pyarrow import parquet
 
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json"}
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".csv.gz": "csv", ".tsv": "csv", ".tsv.gz": "csv"}
 _FORMATS |= {".tar": "tar", ".tar.gz": "tar", ".tgz": "tar"}
-_FORMATS |= {".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
+_FORMATS |= {".json": "json", ".jsonl": "json", ".ndjson": "json", ".json.gz": "json", ".jsonl.gz": "json"}
 _CHUNK = 1 << 20
 READ_AHEAD = 1 << 20
 """Bytes that are read at a time of each column of a Parquet file."""
@@ -100,7 +101,7 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence
     filesystem, base = open_place(f"{field}.folder", place)
 
     def find() -> SourceFiles:
-        return list_files(f"{field}.folder", place, filesystem, base)
+        return list_files(f"{field}.folder", place, filesystem, base, is_file_of_a_folder)
 
     files = find()
     if not files:
@@ -126,6 +127,8 @@ def _format_of(field: str, path: str) -> str:
 
 
 def _read_file(field: str, file: SourceFile, form: str) -> Iterator[pa.RecordBatch]:
+    if form in ("csv", "json") and not file.size:
+        return  # Spark writes such a file where a partition has no rows
     try:
         with store_faults(f"cannot read {file.shown}"):
             yield from {"parquet": _parquet, "csv": _csv, "json": _json, "tar": _tar}[form](file)
@@ -168,7 +171,7 @@ def batch_rows(described: "parquet.FileMetaData") -> int:
 def _csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
-    delimiter = "\t" if ".tsv" in file.path.lower() else ","
+    delimiter = "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
     with file.filesystem.open_input_stream(file.path) as stream:
         yield from csv.open_csv(
             stream, csv.ReadOptions(use_threads=False, block_size=_BLOCK), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)

@@ -1,7 +1,7 @@
 """The files that a path or a pattern names, on this machine or an object store, and whether they are still what they were."""
 
 import contextlib
-import fnmatch
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
+from resources.source_files.patterns import divided, fits, is_data, may_be
 
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
@@ -100,34 +101,72 @@ class SourceFiles(Sequence[SourceFile]):
         return SourceFiles(listings)
 
 
-def find_files(field: str, pattern: str, *, folders: bool = True) -> SourceFiles:
-    """Find the files that a path or a pattern names, sorted by path: ``*`` stays within a folder, and ``**/`` does not.
+def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool = False) -> SourceFiles:
+    """Find the files that a path or a pattern names, sorted by path. A path that exists is that path, before it is a pattern.
+
+    ``*`` stays within a folder, and the segment ``**`` does not; a folder's path names all files below it.
 
     Args:
         field: that has the pattern, for messages.
-        folders: whether a folder's path names the files in it; otherwise it names none.
+        folders: whether a folder's path names the files below it; otherwise it names none.
+        hidden: whether names that begin with ``_`` or ``.`` are data, too.
 
     Raises:
         InvalidInput: there is none.
         StoreError: the object store cannot be reached.
     """
     filesystem, path = open_place(field, pattern)
-    fixed = path[: min((path.find(mark) for mark in "*?[" if mark in path), default=len(path))]
-    if fixed == path:
-        with store_faults(f"{field} = {pattern!r} cannot be read"):
-            info = filesystem.get_file_info(path)
-        if info.is_file:
-            return _files_of(filesystem, pattern, [info])
-        if not folders:
-            return SourceFiles([])
-        base, wanted = path, f"{path.rstrip('/')}/*"
-    else:
-        base, wanted = fixed.rpartition("/")[0], path
-    is_flat = "**" not in wanted and wanted.count("/") == base.count("/") + 1
-    files = list_files(field, pattern, filesystem, base, recursive=not is_flat).matching(lambda name: _fits(name, wanted))
+    with store_faults(f"{field} = {pattern!r} cannot be read"):
+        base, wanted = divided(filesystem, path)
+        info = None if wanted else filesystem.get_file_info(path)
+    if info is not None and info.is_file:
+        return _files_of(filesystem, pattern, [info])
+    if info is not None and not folders:
+        return SourceFiles([])
+    if not hidden:
+        _check_pattern(field, pattern, filesystem, base, wanted)
+    wanted = wanted or ["**"]
+
+    def may_fit(name: str) -> bool:
+        return hidden or is_data(name) or any(may_be(name, segment) for segment in wanted)
+
+    listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1)
+    files = listed.matching(lambda name: fits(_names_below(base, name), wanted, hidden))
     if not files:
-        raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name")
+        why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
+        raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
     return files
+
+
+def _check_pattern(field: str, pattern: str, filesystem: "fs.FileSystem", base: str, wanted: Sequence[str]) -> None:
+    """Refuse a pattern that would silently name other files than are meant."""
+    from pyarrow import fs
+
+    for segment in wanted:
+        if "**" in segment and segment != "**":
+            instead = pattern.replace(segment, f"**/{re.sub(r'[*]+', '*', segment)}")
+            raise InvalidInput(f"{field} = {pattern!r} is not accepted: '**' stands for folders: write {instead}")
+    with store_faults(f"{field} = {pattern!r} cannot be read"):
+        log = filesystem.get_file_info(f"{base.rstrip('/')}/_delta_log")
+    if log.type == fs.FileType.Directory:
+        raise InvalidInput(
+            f"{field} = {pattern!r} is not accepted: it is a Delta table, whose files hold rows that were deleted, too; "
+            "give delta: … and version: …"
+        )
+
+
+def _not_data(find: Callable[[], SourceFiles]) -> str:
+    """How many files there are that are no data, as a message says it after that nothing else is there."""
+    try:
+        count = len(find())
+    except InvalidInput:
+        return ""
+    return f" ({count} of them or their folders begin with _ or ., which is no data)"
+
+
+def _names_below(base: str, path: str) -> list[str]:
+    """The names of a path's folders below a folder, and its own."""
+    return path[len(base) :].lstrip("/").split("/")
 
 
 def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
@@ -139,8 +178,13 @@ def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
     return _each_once([find_files(field, pattern) for pattern in patterns])
 
 
-def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *, recursive: bool = True) -> SourceFiles:
-    """List all files in a folder and, if recursive, below it, sorted by path; hidden ones are left out.
+def list_files(
+    field: str, place: str, filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], *, recursive: bool = True
+) -> SourceFiles:
+    """List the files in a folder and, if recursive, below it, sorted by path.
+
+    Args:
+        is_data: whether a file of this name, or what is in a folder of this name, is listed.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -148,7 +192,7 @@ def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *
     """
     from pyarrow import fs
 
-    infos = (info for info in _infos(filesystem, base, recursive) if not info.base_name.startswith("."))
+    infos = (info for info in _infos(filesystem, base, is_data, recursive) if all(map(is_data, _names_below(base, info.path))))
     with store_faults(f"{field} = {place!r} cannot be listed"):
         try:
             return _files_of(filesystem, place, infos)
@@ -157,7 +201,7 @@ def list_files(field: str, place: str, filesystem: "fs.FileSystem", base: str, *
             why = f"a folder went away while it was listed: {error}" if is_there else f"there is no folder {base}"
             raise InvalidInput(f"{field} = {place!r} is not accepted: {why}") from None
         except UnicodeDecodeError as error:
-            name = bytes(error.object)
+            name = bytes(error.object).rpartition(b"/")[2]
             raise InvalidInput(f"{field} = {place!r} is not accepted: the name {name!r} is not UTF-8; rename it") from None
 
 
@@ -186,7 +230,7 @@ def watch_files(field: str, patterns: Sequence[str]) -> Callable[[], None]:
         files = []
         for pattern in patterns:
             with contextlib.suppress(HalvingError, OSError):
-                files.append(find_files(field, pattern, folders=False))
+                files.append(find_files(field, pattern, folders=False, hidden=True))
         return _each_once(files)
 
     return refuse_changes(field, find(), find)
@@ -240,11 +284,11 @@ def _joined(arrays: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
     return pa.chunked_array([chunk for array in arrays for chunk in array.chunks], pa.large_string())
 
 
-def _infos(filesystem: "fs.FileSystem", base: str, recursive: bool) -> "Iterator[fs.FileInfo]":
+def _infos(filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], recursive: bool) -> "Iterator[fs.FileInfo]":
     """What there is in a folder, with what is below it if recursive.
 
-    This machine's disk is asked for a folder at a time, so that the answers are small; an object store, where each question takes long,
-    at once.
+    This machine's disk is asked for a folder at a time, so that the answers are small, and not for folders that are no data; an object
+    store, where each question takes long, at once.
     """
     from pyarrow import fs
 
@@ -254,7 +298,7 @@ def _infos(filesystem: "fs.FileSystem", base: str, recursive: bool) -> "Iterator
     folders = [base]
     while folders:
         for info in filesystem.get_file_info(fs.FileSelector(folders.pop(), recursive=False)):
-            if info.type == fs.FileType.Directory:
+            if info.type == fs.FileType.Directory and is_data(info.base_name):
                 folders.append(info.path)
             yield info
 
@@ -273,10 +317,3 @@ def _texts(chunk: pa.Array) -> Iterator[Any]:
     """Strings of Arrow as Python's, some at a time."""
     for begin in range(0, len(chunk), _AT_ONCE):
         yield from chunk.slice(begin, _AT_ONCE).to_pylist()
-
-
-def _fits(path: str, pattern: str) -> bool:
-    """Whether a path matches, where ``*`` stays within a folder and ``**`` does not."""
-    if "**" in pattern:
-        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*").replace("**", "*"))
-    return path.count("/") == pattern.count("/") and fnmatch.fnmatchcase(path, pattern)

@@ -126,7 +126,7 @@ def location_of(given: str, path: str) -> str:
     """
     if "://" not in given:
         return path
-    parts = urlsplit(given)
+    parts = urlsplit(given, allow_fragments=False)
     return f"{parts.scheme}://{quote(path)}{'?' + parts.query if parts.query else ''}"
 
 

@@ -53,7 +53,7 @@ def open_filesystem(address: str) -> "tuple[fs.FileSystem, str]":
     """
     from pyarrow import ArrowException, fs
 
-    parts = urlsplit(address)
+    parts = urlsplit(address, allow_fragments=False)  # a file's name may have a #
     if parts.scheme == "s3":
         return open_s3(parts.netloc, parse_qs(parts.query)), f"{parts.netloc}{unquote(parts.path)}".rstrip("/")
     try:

@@ -109,6 +109,33 @@ def test_an_object_store_that_is_away_while_a_source_is_listed_is_an_error_that_
         assert take_snapshot(backend.store, backend.catalog, source).rows == (100 if kind == "one file" else 300)
 
 
+def test_each_file_of_a_folder_is_a_row_but_what_systems_leave_there(tmp_path: Path) -> None:
+    for name in ("_DSC1.jpg", "_noise_/a.jpg", ".DS_Store", ".ipynb_checkpoints/a.jpg", "__MACOSX/._a.jpg", "cat/Thumbs.db", "cat/._b.jpg"):
+        (tmp_path / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pictures" / name).write_bytes(b"a picture")
+    opened = open_source(spec({"folder": str(tmp_path / "pictures")}))
+    paths = [row["path"] for part in opened.parts for rows in part.read() for row in rows.to_pylist()]
+    assert paths == ["_DSC1.jpg", "_noise_/a.jpg"]
+
+
+@pytest.mark.parametrize(("form", "ending"), [("csv", "csv"), ("csv", "tsv"), ("json", "jsonl")])
+def test_an_empty_file_of_spark_has_no_rows(tmp_path: Path, backend: Backend, form: str, ending: str) -> None:
+    for number in (0, 2):
+        (tmp_path / "raw" / f"part-{number}.{ending}").parent.mkdir(exist_ok=True)
+        (tmp_path / "raw" / f"part-{number}.{ending}").touch()
+    write(form, tmp_path / "raw" / f"part-1.{ending}", numbers(60))
+    if ending == "tsv":
+        csv.write_csv(numbers(60), tmp_path / "raw" / "part-1.tsv", csv.WriteOptions(delimiter="\t"))
+    assert take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")})).rows == 60
+
+
+def test_a_tabbed_file_goes_by_its_ending_and_not_by_its_folder(tmp_path: Path) -> None:
+    write("csv", tmp_path / "export.tsv.d" / "rows.csv", numbers(10))
+    assert ids({"files": f"{tmp_path}/export.tsv.d/rows.csv"}) == list(range(10))
+    csv.write_csv(numbers(10), pa.CompressedOutputStream(str(tmp_path / "rows.tsv.gz"), "gzip"), csv.WriteOptions(delimiter="\t"))
+    assert ids({"files": f"{tmp_path}/rows.tsv.gz"}) == list(range(10))
+
+
 def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content(tmp_path: Path, backend: Backend) -> None:
     from halving.store.store import digest_of
 
@@ -174,15 +201,16 @@ def test_files_on_s3_are_referred_to_without_being_read_and_refused_when_they_ch
 
 
 def test_the_samples_of_webdatasets_tars_are_rows(tmp_path: Path, backend: Backend) -> None:
+    (tmp_path / "tars").mkdir()
     for shard in range(2):
-        with tarfile.open(tmp_path / f"{shard}.tar", "w") as tar:
+        with tarfile.open(tmp_path / "tars" / f"{shard}.tar", "w") as tar:
             for number in range(30 * shard, 30 * shard + 30):
                 members = {"png": bytes([number]) * 50, "cls": str(number % 3).encode(), "txt": f"picture {number}".encode()}
                 for ending, content in members.items():
                     entry = tarfile.TarInfo(f"train/{number:04}.{ending}")
                     entry.size = len(content)
                     tar.addfile(entry, io.BytesIO(content))
-    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path)}, target="cls"))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "tars")}, target="cls"))
     rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("key").to_pylist()
     assert [row["key"] for row in rows] == [f"train/{number:04}" for number in range(60)]
     assert rows[31] == {"key": "train/0031", "png": bytes([31]) * 50, "cls": 1, "txt": "picture 31"}

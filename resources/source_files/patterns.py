@@ -1,0 +1,64 @@
+"""Which files a path or a pattern names: what is there as it is written, before a mark stands for anything, and what is no data."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+_MARKS = frozenset("*?[")
+_OF_SYSTEMS = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
+_OF_WRITERS = frozenset({"_SUCCESS", "_temporary"})
+
+
+def divided(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
+    """Divide a path into what is there as it is written, and the segments of the pattern below it; a path without a mark has none.
+
+    ``exports [final]/*.csv`` is the pattern ``*.csv`` in that folder, where there is one.
+    """
+    from pyarrow import fs
+
+    names = path.split("/")
+    for place, name in enumerate(names):
+        if _MARKS.isdisjoint(name):
+            continue
+        if name == "**" or filesystem.get_file_info("/".join(names[: place + 1])).type == fs.FileType.NotFound:
+            return "/".join(names[:place]) or "/", names[place:]
+    return path, []
+
+
+def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> bool:
+    """Whether a pattern names a file.
+
+    Args:
+        names: of the file's folders and its own.
+        wanted: the pattern's segments; ``**`` is any number of folders, or all files below where it is the last.
+        hidden: whether names that are no data count like others.
+    """
+    if not wanted:
+        return not names
+    if not names:
+        return list(wanted) == ["**"]
+    if wanted[0] == "**":
+        return fits(names, wanted[1:], hidden) or ((hidden or is_data(names[0])) and fits(names[1:], wanted, hidden))
+    return (hidden or may_be(names[0], wanted[0])) and _is_named(names[0], wanted[0]) and fits(names[1:], wanted[1:], hidden)
+
+
+def is_data(name: str) -> bool:
+    """Whether a file or folder of this name holds rows: what begins with ``_`` or ``.`` is of a tool, but for a partition's folder."""
+    return name[:1] != "." and (name[:1] != "_" or "=" in name) and name not in _OF_SYSTEMS
+
+
+def is_file_of_a_folder(name: str) -> bool:
+    """The same where each file is a row: cameras write ``_DSC0001.JPG``, and classes may be called ``_background_noise_``."""
+    return name[:1] != "." and name not in _OF_SYSTEMS and name not in _OF_WRITERS
+
+
+def may_be(name: str, segment: str) -> bool:
+    """Whether a segment of a pattern may stand for a name: for what is no data only one that begins as it does, as in a shell."""
+    return is_data(name) or name == segment or (name[:1] in ("_", ".") and segment[:1] == name[:1])
+
+
+def _is_named(name: str, segment: str) -> bool:
+    return name == segment or fnmatchcase(name, segment)
