@@ -2,6 +2,7 @@
 
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -13,6 +14,7 @@ from halving.data.referenced_files import location_of, object_facts
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
+from resources.source_files.columns import Columns, as_united
 from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
 from resources.source_files.patterns import is_file_of_a_folder
 
@@ -37,19 +39,38 @@ class Part:
 
     Attributes:
         identity: equal only where the rows are, without reading them; None: not known.
-        read: its rows.
+        read: its rows. Where it has columns, as the schema says that it is given, the union of all parts' columns; else with its own types.
+        columns: what it says of its columns before a row is read; None: it says nothing, and all parts have the same ones.
+        shown: its name for people.
     """
 
     identity: str | None
-    read: Callable[[], Iterator[pa.RecordBatch]]
+    read: Callable[..., Iterator[pa.RecordBatch]]
+    columns: Callable[[], Columns] | None = None
+    shown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How files of a format are read.
+
+    Attributes:
+        read: a file's rows; the schema is the one that they are brought to afterwards, None: not known.
+        columns: what a file says of its columns; None: nothing.
+        optional: whether a column that a file lacks is null.
+    """
+
+    read: Callable[[SourceFile, pa.Schema | None], Iterator[pa.RecordBatch]]
+    columns: Callable[[SourceFile], Columns] | None = None
+    optional: bool = False
 
 
 class FileParts(Sequence[Part]):
     """A part for each file, made when it is asked for: as objects a million of them would take a gigabyte."""
 
-    def __init__(self, files: SourceFiles, reader: Callable[[SourceFile], Callable[[], Iterator[pa.RecordBatch]]]) -> None:
+    def __init__(self, files: SourceFiles, part_of: Callable[[SourceFile], Part]) -> None:
         self._files = files
-        self._reader = reader
+        self._part = part_of
 
     def __len__(self) -> int:
         return len(self._files)
@@ -63,9 +84,6 @@ class FileParts(Sequence[Part]):
     def __getitem__(self, number: slice) -> list[Part]: ...
     def __getitem__(self, number: int | slice) -> Part | list[Part]:
         return [self._part(file) for file in self._files[number]] if isinstance(number, slice) else self._part(self._files[number])
-
-    def _part(self, file: SourceFile) -> Part:
-        return Part(file.identity, self._reader(file))
 
 
 def open_files(
@@ -85,7 +103,7 @@ def open_files(
     if form is None:
         for file in files:
             _format_of(field, file.shown)
-    parts = FileParts(files, lambda file: partial(_read_file, field, file, form or _format_of(field, file.shown)))
+    parts = FileParts(files, lambda file: _part(field, file, form or _format_of(field, file.shown)))
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
@@ -107,14 +125,14 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence
     if not files:
         raise InvalidInput(f"{field}.folder = {place!r} is not accepted: the folder holds no files")
 
-    def reader(file: SourceFile) -> Callable[[], Iterator[pa.RecordBatch]]:
+    def part_of(file: SourceFile) -> Part:
         path = file.path[len(base) :].lstrip("/")
         if reference in ("etag", "version"):
-            return partial(_object_row, f"{field}.reference", reference, place, file, path)
-        return partial(_file_row, reference is not None, place, file, path)
+            return Part(file.identity, partial(_object_row, f"{field}.reference", reference, place, file, path))
+        return Part(file.identity, partial(_file_row, reference is not None, place, file, path))
 
     facts = {"kind": "folder", "folder": place, **({"reference": reference} if reference else {}), "count": len(files)}
-    return FileParts(files, reader), facts, refuse_changes(f"{field}.folder", files, find)
+    return FileParts(files, part_of), facts, refuse_changes(f"{field}.folder", files, find)
 
 
 def _format_of(field: str, path: str) -> str:
@@ -126,17 +144,49 @@ def _format_of(field: str, path: str) -> str:
     )
 
 
-def _read_file(field: str, file: SourceFile, form: str) -> Iterator[pa.RecordBatch]:
+def _part(field: str, file: SourceFile, form: str) -> Part:
+    columns = partial(_read_columns, field, file, form) if _READERS[form].columns else None
+    return Part(file.identity, partial(_read_file, field, file, form), columns, file.shown)
+
+
+def _read_columns(field: str, file: SourceFile, form: str) -> Columns:
+    columns = _READERS[form].columns
+    assert columns is not None
+    with _readable(field, file, form):
+        return columns(file)
+
+
+def _read_file(field: str, file: SourceFile, form: str, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
     if form in ("csv", "json") and not file.size:
         return  # Spark writes such a file where a partition has no rows
+    reader = _READERS[form]
+    with _readable(field, file, form):
+        for rows in reader.read(file, wanted):
+            if wanted is None:
+                yield rows
+            else:
+                yield as_united(rows, wanted, {}, file.shown, field=f"{field}.files", optional=reader.optional)
+
+
+@contextmanager
+def _readable(field: str, file: SourceFile, form: str) -> Iterator[None]:
     try:
         with store_faults(f"cannot read {file.shown}"):
-            yield from {"parquet": _parquet, "csv": _csv, "json": _json, "tar": _tar}[form](file)
+            yield
+    except InvalidInput:
+        raise
     except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
         raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
 
 
-def _parquet(file: SourceFile) -> Iterator[pa.RecordBatch]:
+def _parquet_columns(file: SourceFile) -> Columns:
+    import pyarrow.parquet as pq
+
+    with file.filesystem.open_input_file(file.path) as handle:
+        return Columns(pq.read_schema(handle))
+
+
+def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Read a file's rows in bounded memory: Arrow's own way to read ahead would hold the whole file until its end."""
     import pyarrow.parquet as pq
     from pyarrow import fs
@@ -168,7 +218,7 @@ def batch_rows(described: "parquet.FileMetaData") -> int:
     return max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size)))
 
 
-def _csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
+def _csv(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     from pyarrow import csv
 
     delimiter = "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
@@ -178,14 +228,14 @@ def _csv(file: SourceFile) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _json(file: SourceFile) -> Iterator[pa.RecordBatch]:
+def _json(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     from pyarrow import json
 
     with file.filesystem.open_input_stream(file.path) as stream:
         yield from json.open_json(stream, json.ReadOptions(use_threads=False, block_size=_BLOCK))
 
 
-def _tar(file: SourceFile) -> Iterator[pa.RecordBatch]:
+def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """A row for each sample of a WebDataset: the members that follow each other with the same name up to its first dot."""
     with file.filesystem.open_input_stream(file.path, compression=None) as stream, tarfile.open(fileobj=stream, mode="r|*") as tar:
         sample: dict[str, Any] = {}
@@ -215,6 +265,14 @@ def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
         else:
             columns[ending] = pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
     return pa.RecordBatch.from_pydict(columns)
+
+
+_READERS = {
+    "parquet": Format(_parquet, _parquet_columns),
+    "csv": Format(_csv),
+    "json": Format(_json),
+    "tar": Format(_tar),
+}
 
 
 def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:

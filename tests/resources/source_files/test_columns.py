@@ -1,0 +1,143 @@
+"""The union of the columns of files, and rows brought to it: each value is what it was, or is refused with both files and both types."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from halving import InvalidInput
+from resources.source_files.columns import Columns, as_united, united
+
+FIELD = "dataset.source.files"
+UTC = pa.timestamp("us", "UTC")
+
+
+def _columns(**types: pa.DataType) -> Columns:
+    return Columns(pa.schema(list(types.items())))
+
+
+def _both(one: pa.DataType, other: pa.DataType, **options: Any) -> tuple[pa.DataType, pa.DataType]:
+    """The union of a column's types in both orders of the files."""
+    columns = [(shown, Columns(pa.schema([("x", kind)]), **options)) for shown, kind in (("a.parquet", one), ("b.parquet", other))]
+    return united(FIELD, columns).field("x").type, united(FIELD, reversed(columns)).field("x").type
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "union"),
+    [
+        (pa.int64(), pa.int64(), pa.int64()),
+        (pa.int64(), pa.float64(), pa.float64()),
+        (pa.int32(), pa.float32(), pa.float64()),
+        (pa.int8(), pa.float16(), pa.float64()),
+        (pa.int8(), pa.int64(), pa.int64()),
+        (pa.uint64(), pa.int64(), pa.int64()),
+        (pa.float16(), pa.float32(), pa.float32()),
+        (pa.null(), pa.string(), pa.string()),
+        (pa.null(), UTC, UTC),
+        (pa.null(), pa.bool_(), pa.bool_()),
+        (pa.null(), pa.null(), pa.null()),
+        (pa.list_(pa.null()), pa.list_(pa.int64()), pa.list_(pa.int64())),
+        (pa.list_(pa.int64()), pa.large_list(pa.float64()), pa.large_list(pa.float64())),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.float64(), 2), pa.list_(pa.float64(), 2)),
+        (pa.timestamp("s"), pa.timestamp("us"), pa.timestamp("us")),
+        (pa.duration("ms"), pa.duration("ns"), pa.duration("ns")),
+        (pa.string(), pa.large_string(), pa.large_string()),
+        (pa.string(), pa.dictionary(pa.int32(), pa.string()), pa.string()),
+        (pa.string_view(), pa.string(), pa.large_string()),
+        (pa.binary(4), pa.large_binary(), pa.large_binary()),
+        (pa.decimal128(10, 2), pa.decimal128(12, 4), pa.decimal128(12, 4)),
+        (pa.decimal128(10, 2), pa.float64(), pa.float64()),
+        (pa.decimal128(38, 0), pa.int32(), pa.int64()),
+        (pa.decimal128(38, 0), pa.float32(), pa.float64()),
+        (pa.decimal256(76, 0), pa.decimal256(76, 70), pa.float64()),
+        (pa.struct({"a": pa.int64(), "b": pa.null()}), pa.struct({"b": pa.string(), "a": pa.float64()}), None),
+    ],
+)
+def test_types_of_one_family_have_a_union_whichever_file_is_first(one: pa.DataType, other: pa.DataType, union: pa.DataType | None) -> None:
+    found = _both(one, other)
+    if union is not None:
+        assert found == (union, union)
+    else:
+        assert [{field.name: field.type for field in kind} for kind in found] == [{"a": pa.float64(), "b": pa.string()}] * 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (pa.int64(), pa.string()),
+        (pa.bool_(), pa.int64()),
+        (pa.string(), pa.binary()),
+        (pa.timestamp("us"), UTC),
+        (UTC, pa.timestamp("us", "Europe/Berlin")),
+        (pa.date32(), pa.timestamp("s")),
+        (pa.time32("s"), pa.int32()),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.int64(), 3)),
+        (pa.list_(pa.int64(), 2), pa.list_(pa.int64())),
+        (pa.list_(pa.int64()), pa.list_(pa.string())),
+        (pa.struct({"a": pa.int64()}), pa.struct({"a": pa.int64(), "b": pa.int64()})),
+        (pa.struct({"a": pa.int64()}), pa.int64()),
+        (pa.decimal128(10, 2), pa.string()),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.float64())),
+        (pa.opaque(pa.binary(), "bignum", "DuckDB"), pa.binary()),
+    ],
+)
+def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_types(one: pa.DataType, other: pa.DataType) -> None:
+    for first, later in ((one, other), (other, one)):
+        with pytest.raises(InvalidInput) as refusal:
+            united(FIELD, [("a.parquet", _columns(x=first)), ("b.parquet", _columns(x=later))])
+        assert f"{FIELD} is not accepted: the column 'x' is {first} in a.parquet and {later} in b.parquet" in str(refusal.value)
+
+
+def test_the_file_that_gave_a_column_its_type_is_the_one_that_is_named() -> None:
+    files = [("a", _columns(x=pa.null())), ("b", _columns(x=pa.int64())), ("c", _columns(x=pa.int64())), ("d", _columns(x=pa.string()))]
+    with pytest.raises(InvalidInput, match="the column 'x' is int64 in b and string in d"):
+        united(FIELD, files)
+
+
+def test_columns_are_in_the_order_of_the_first_file() -> None:
+    files = [("a", _columns(b=pa.int64(), a=pa.string())), ("b", _columns(a=pa.string(), b=pa.int64()))]
+    assert united(FIELD, files).names == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (("a", "b"), ("a",), "two has no column 'b', which one has; give files of the same columns"),
+        (("a",), ("a", "b"), "one has no column 'b', which two has; give files of the same columns"),
+        (("a", "b"), ("a", "c"), r"two has no column 'b', which one has \(and has \['c'\] more\); give files"),
+        (("a", "a"), ("a",), "one has 2 columns of the name 'a'"),
+    ],
+)
+def test_files_of_other_columns_are_refused_with_both_names(one: tuple[str, ...], other: tuple[str, ...], says: str) -> None:
+    files = [(shown, Columns(pa.schema([(name, pa.int64()) for name in names]))) for shown, names in (("one", one), ("two", other))]
+    with pytest.raises(InvalidInput, match=says):
+        united(FIELD, files)
+
+
+def test_keys_that_json_files_lack_are_null() -> None:
+    one = Columns(pa.schema({"a": pa.int64(), "s": pa.struct({"x": pa.int64()})}), optional=True)
+    other = Columns(pa.schema({"s": pa.struct({"y": pa.string()}), "b": pa.bool_()}), optional=True)
+    wanted = united(FIELD, [("one", one), ("two", other)])
+    rows = pa.RecordBatch.from_pylist([{"s": {"y": "q"}, "b": True}], other.types)
+    assert as_united(rows, wanted, {}, "two", field=FIELD, optional=True).to_pylist() == [
+        {"a": None, "s": {"x": None, "y": "q"}, "b": True}
+    ]
+    with pytest.raises(InvalidInput, match="two has the columns"):
+        as_united(rows, wanted, {}, "two", field=FIELD)
+
+
+def test_large_whole_numbers_beside_fractions_are_refused() -> None:
+    large = Columns(pa.schema({"x": pa.int64()}), large=frozenset({"x"}))
+    small = _columns(x=pa.float64())
+    for files in ([("a", large), ("b", small)], [("b", small), ("a", large)]):
+        with pytest.raises(InvalidInput, match=r"the column 'x' has whole numbers beyond 2\*\*53 in a and fractions in b"):
+            united(FIELD, files)
+    assert united(FIELD, [("a", large), ("b", _columns(x=pa.int64()))]).field("x").type == pa.int64()
+
+
+def test_a_column_of_the_path_is_a_constant_where_the_file_has_none() -> None:
+    wanted = pa.schema({"x": pa.float64(), "country": pa.string(), "year": pa.int64()})
+    rows = pa.record_batch({"country": ["fr", "fr"], "x": pa.array([1, None])})
+    made = as_united(rows, wanted, {"country": "de", "year": 2024}, "a", field=FIELD)
+    assert made.to_pylist() == [{"x": 1.0, "country": "fr", "year": 2024}, {"x": None, "country": "fr", "year": 2024}]
+    assert as_united(rows.select(["x"]), wanted, {"country": None, "year": 1}, "a", field=FIELD)["country"].null_count == 2
