@@ -1,0 +1,74 @@
+"""Text files: in which encoding one is, and how it is read from its beginning on."""
+
+import codecs
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from resources.source_files.listing import SourceFile
+
+BLOCK = 8 * 2**20
+"""Bytes of a text file that are parsed at a time."""
+UTF_8 = ("utf-8", "utf-8-sig")
+_MARKS = {  # the longer ones first, since UTF-32's begins with UTF-16's
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass
+class TextFile:
+    """An open text file.
+
+    Attributes:
+        shown: as people have its path.
+        encoding: as Python names it.
+        head: its first block, which ``read`` gives once more.
+    """
+
+    shown: str
+    encoding: str
+    head: bytes
+    _stream: Any
+    _begun: int = 0
+    closed: bool = False
+
+    def read(self, size: int) -> bytes:
+        """The next bytes: fewer than that many at the file's end only."""
+        begin = self._begun
+        self._begun = min(len(self.head), begin + size)
+        chunk = self.head[begin : self._begun]
+        missing = size - len(chunk)
+        return chunk + bytes(self._stream.read(missing)) if missing else chunk
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it but a byte order mark, spaces and line breaks."""
+        return len(self.head) < BLOCK and not self.head.decode(self.encoding, "replace").strip()
+
+
+@contextlib.contextmanager
+def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
+    """Open a text file. A byte order mark says its encoding; without one it is the one that is given, or else UTF-8.
+
+    Raises:
+        ValueError: it holds bytes that no text has.
+    """
+    with file.filesystem.open_input_stream(file.path) as stream:
+        head = bytes(stream.read(BLOCK))
+        mark = next((mark for mark in _MARKS if head.startswith(mark)), None)
+        chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
+        if b"\0" in head and chosen in UTF_8:
+            raise ValueError("it has NUL bytes, so it is not UTF-8 text; say what it is, for example encoding: utf-16-le")
+        yield TextFile(file.shown, chosen, head, stream)
+
+
+def not_in_encoding(what: str, encoding: str) -> ValueError:
+    """The error that says that something of a file is not in the encoding in which it was read."""
+    if encoding in UTF_8:
+        return ValueError(f"{what} is not UTF-8; say what it is, for example encoding: latin-1 (or cp1252)")
+    return ValueError(f"{what} is not {encoding}; give the encoding in which it was written")

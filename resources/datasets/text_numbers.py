@@ -1,0 +1,74 @@
+"""The type that holds the numbers of a text file exactly, block after block."""
+
+import math
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_EXACT = 2**53
+"""Up to here each whole number is a double."""
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass
+class Numbers:
+    """What is to be known of a column's numbers beside their type.
+
+    Attributes:
+        inexact: one that no double is; None: there is none.
+        has_negative: whether a whole number is below zero.
+    """
+
+    inexact: str | None = None
+    has_negative: bool = False
+
+    def see_whole(self, numbers: pa.Array) -> None:
+        """Look at whole numbers."""
+        bounds = pc.min_max(numbers)
+        lowest = bounds["min"].as_py()
+        highest = bounds["max"].as_py()
+        if lowest is None:
+            return
+        self.has_negative |= lowest < 0
+        if self.inexact is None and (lowest < -_EXACT or highest > _EXACT):
+            is_far = pc.greater_equal(pc.abs(numbers.cast(pa.float64(), safe=False)), float(_EXACT))
+            self.inexact = next((str(number) for number in numbers.filter(is_far).to_pylist() if int(float(number)) != number), None)
+
+    def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
+        """Look at doubles, and at the texts that they were read from."""
+        if self.inexact is None:
+            is_far = pc.greater_equal(pc.abs(numbers), float(_EXACT))
+            self.inexact = next((text for text in texts.filter(is_far).to_pylist() if not is_exact(text)), None)
+
+    def check(self, kind: pa.DataType) -> None:
+        """Raise ValueError where a column of this type would have another number than is written."""
+        if self.inexact is not None and pa.types.is_floating(kind):
+            raise ValueError(f"has the number {self.inexact}, which a column of doubles would round")
+        if self.has_negative and kind == pa.uint64():
+            raise ValueError("has numbers below 0 and beyond 2**63, for which there is no type of whole numbers")
+
+
+def is_exact(text: str) -> bool:
+    """Whether a double is the number that is written: a whole one as it is, another one as near as a double can be."""
+    text = text.strip()
+    number = float(text)
+    if math.isinf(number):
+        return "inf" in text.lower()
+    return not _WHOLE.fullmatch(text) or int(number) == int(text)
+
+
+def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """The type of the values of both, as they are written in texts; None: there is none."""
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    kinds = {first, second}
+    if kinds <= {pa.int64(), pa.uint64(), pa.float64()}:
+        return pa.float64() if pa.float64() in kinds else pa.uint64()
+    for order in ([pa.date32(), pa.timestamp("s"), pa.timestamp("ns")], [pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")]):
+        if kinds <= set(order):
+            return max(first, second, key=order.index)
+    return None
