@@ -60,10 +60,10 @@ def test_names_that_differ_by_case_alone_are_two_datasets(backend: Backend, prov
     for name in ("points", "Points"):
         taken[name] = [take_snapshot(backend.store, backend.catalog, provide(images(rows), name=name)) for rows in (40, 50)]
     assert len({snapshot.digest for snapshots in taken.values() for snapshot in snapshots}) == 4
-    for name, snapshots in taken.items():
-        assert [find_snapshot(backend.catalog, f"{name}@{snapshot.digest}").name for snapshot in snapshots] == [name, name]
+    for name, both in taken.items():
+        assert [find_snapshot(backend.catalog, f"{name}@{snapshot.digest}").name for snapshot in both] == [name, name]
         with pytest.raises(NotFound):
-            find_snapshot(backend.catalog, f"{name.capitalize() if name.islower() else name.lower()}@{snapshots[0].digest}")
+            find_snapshot(backend.catalog, f"{name.capitalize() if name.islower() else name.lower()}@{both[0].digest}")
 
 
 def test_other_rows_another_split_seed_or_another_target_are_another_snapshot(
