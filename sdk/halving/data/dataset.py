@@ -164,6 +164,9 @@ class Dataset:
     ) -> "Loader":
         """An iterable of batches, for any number of GPUs. ``for batch in loader`` is one epoch, the next loop the next epoch.
 
+        It has one pass at a time: a loop that another one over the same loader has taken the place of (``zip(loader, loader)``, a loop in
+        a loop) is an error where it would go on. Two passes at a time take two loaders.
+
         The order depends on the snapshot's shards, ``seed``, ``lanes`` and the epoch alone, so a training that is resumed goes on with the
         very row, also on another number of GPUs or with another batch size. ``run.save`` keeps the position and ``run.restore`` brings it
         back; in a script without ``run.dataset`` give the loader to them by a name.

@@ -26,8 +26,9 @@ _BLOCKS_AHEAD, _TRANSFORMED_AHEAD = 2, 4  # lists of batches, and batches
 class Loader:
     """Batches of a split. Get one from :meth:`halving.Dataset.loader`, which says what they are.
 
-    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left early. After
-    :meth:`load_state_dict` an iteration begins at the state's position.
+    Iterating over it is one epoch, and iterating again the next one, also where the iteration before was left early. It has one pass at a
+    time: an iteration that another one has taken the place of is an error where it would go on. After :meth:`load_state_dict` an iteration
+    begins at the state's position.
 
     Attributes:
         plan: what it reads.
@@ -159,7 +160,8 @@ class Loader:
                 number on.
         """
         before = self._current()
-        if before is not None:
+        if before is not None and not before.over:
+            before.superseded = True
             before.close()
         self._broken_off = None
         iteration = _Iteration(self, batches)
@@ -173,7 +175,12 @@ class Loader:
 
 
 class _Iteration(Iterator[Any]):
-    """One epoch of a loader, from its position on. Being dropped ends the epoch if a batch of it was handed out."""
+    """One epoch of a loader, from its position on. Being dropped ends the epoch if a batch of it was handed out.
+
+    Attributes:
+        over: whether it hands out nothing more.
+        superseded: whether that is because its loader was iterated again; then it is an error to ask it for more.
+    """
 
     def __init__(self, loader: Loader, batches: "Callable[[int, int, int], Iterator[Any]]") -> None:
         self._loader, self._make = loader, batches
@@ -181,6 +188,7 @@ class _Iteration(Iterator[Any]):
         self._cut = loader.plan.batches(self._begin)
         self._number = 0
         self.over = False
+        self.superseded = False
         self._ready: deque[Any] = deque()
         self._source: Iterator[Any] = batches(self._epoch, self._begin, 0)
 
@@ -192,24 +200,35 @@ class _Iteration(Iterator[Any]):
             WAITED.add(perf_counter() - began)
 
     def _next(self) -> Any:
-        if self.over:
-            raise StopIteration
+        self._check_going_on()
         if isinstance(self._source, Prefetched) and not self._source.is_here:  # a forked child goes on from its parent's position
             self._ready.clear()
             self._source = self._make(self._epoch, self._begin, self._number)
         if not self._ready:
             try:
-                self._ready.extend(next(self._source))
+                batches = next(self._source)
             except StopIteration:
+                self._check_going_on()
                 self._end()
                 raise
             except BaseException:
                 self.over = True
                 raise
+            self._check_going_on()  # another thread may have begun a pass while this one waited
+            self._ready.extend(batches)
         batch = self._ready.popleft()
         self._number += 1
         self._loader._position = self._cut.start(self._number)
         return batch
+
+    def _check_going_on(self) -> None:
+        if self.superseded:
+            raise InvalidInput(
+                f"this loop over the loader of {self._loader.plan.where} cannot go on, because the loader was iterated again meanwhile: "
+                "a loader has one pass at a time; open another one for the other pass, dataset.loader(…, seed=…)"
+            ) from None
+        if self.over:
+            raise StopIteration
 
     def __del__(self) -> None:
         self.close()

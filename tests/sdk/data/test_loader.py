@@ -4,7 +4,8 @@ import gc
 import os
 import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +183,197 @@ def test_a_loop_that_is_left_ends_its_epoch_and_an_iterator_that_handed_out_noth
     assert flat(numbers(loader)) == second
 
 
-def test_an_iterator_ends_where_its_loader_is_iterated_again_or_given_a_state(datasets: dict[str, Dataset]) -> None:
+ONE_PASS = "this loop over the loader of split 'train' of dataset points cannot go on, .* a loader has one pass at a time; open another one"
+
+
+def zipped(loader: Loader) -> None:
+    for _ in zip(loader, loader, strict=True):
+        pass
+
+
+def zipped_with_tensors(loader: Loader) -> None:
+    for _ in zip(loader, loader.torch(), strict=True):
+        pass
+
+
+def zipped_tensors(loader: Loader) -> None:
+    tensors = loader.torch()
+    for _ in zip(tensors, tensors, strict=True):
+        pass
+
+
+def looped_in_a_loop(loader: Loader) -> None:
+    for _ in loader:
+        for _ in loader:
+            pass
+
+
+def looped_in_the_last_batch(loader: Loader) -> None:
+    for number, _ in enumerate(loader):
+        if number == len(loader) - 1:
+            list(loader)
+
+
+def looked_at_in_a_loop(loader: Loader) -> None:
+    for _ in loader:
+        next(iter(loader))
+
+
+def begun_twice(loader: Loader) -> None:
+    first, _ = iter(loader), iter(loader)
+    next(first)
+
+
+def begun_again_and_ended(loader: Loader) -> None:
+    first = iter(loader)
+    next(first)
+    list(loader)
+    next(first)
+
+
+def asked_for_again(loader: Loader) -> None:
+    first = iter(loader)
+    next(first)
+    iter(loader)
+    with pytest.raises(InvalidInput):
+        next(first)
+    next(first)
+
+
+def compared_with_a_shifted_self(loader: Loader) -> None:
+    later = iter(loader)
+    next(later)
+    for _ in zip(loader, later, strict=False):
+        pass
+
+
+def looped_in_another_thread(loader: Loader) -> None:
+    first = iter(loader)
+    next(first)
+    other = threading.Thread(target=list, args=(loader,))
+    other.start()
+    other.join()
+    next(first)
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        zipped,
+        zipped_with_tensors,
+        zipped_tensors,
+        looped_in_a_loop,
+        looped_in_the_last_batch,
+        looked_at_in_a_loop,
+        begun_twice,
+        begun_again_and_ended,
+        asked_for_again,
+        compared_with_a_shifted_self,
+        looped_in_another_thread,
+    ],
+)
+def test_a_pass_that_another_one_has_taken_the_place_of_is_an_error_and_the_next_loop_is_whole(
+    datasets: dict[str, Dataset], passes: Callable[[Loader], None]
+) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    with pytest.raises(InvalidInput, match=ONE_PASS):
+        passes(loader)
+    gc.collect()
+    epoch = loader.epoch
+    assert sorted(flat(numbers(loader))) == list(range(sum(ROWS)))
+    assert loader.epoch == epoch + 1
+
+
+def looked_at(loader: Loader) -> list[int]:
+    next(iter(loader))
+    return flat(numbers(loader))
+
+
+def looked_at_and_kept(loader: Loader) -> list[int]:
+    look = iter(loader)
+    next(look)
+    return flat(numbers(loader))
+
+
+def begun_and_kept(loader: Loader) -> list[int]:
+    _ = iter(loader)
+    return flat(numbers(loader))
+
+
+def left(loader: Loader) -> list[int]:
+    for _ in loader:
+        break
+    return flat(numbers(loader))
+
+
+def cut_short_twice(loader: Loader) -> list[int]:
+    for _ in range(2):
+        assert len(list(islice(loader, 2))) == 2
+    return flat(numbers(loader))
+
+
+def ended_and_asked_again(loader: Loader) -> list[int]:
+    first = iter(loader)
+    list(first)
+    rows = flat(numbers(loader))
+    assert list(first) == []
+    return rows
+
+
+def beside_another(loader: Loader) -> list[int]:
+    other = loader.plan.dataset.loader("train", batch_size=16, seed=5)
+    pairs = list(zip(loader, other, strict=True))
+    assert sorted(flat(numbers(batch for _, batch in pairs))) == list(range(sum(ROWS)))
+    return flat(numbers(batch for batch, _ in pairs))
+
+
+def given_its_state_in_a_loop(loader: Loader) -> list[int]:
+    state = loader.state_dict()
+    for _ in loader:
+        loader.load_state_dict(state)
+    return flat(numbers(loader))
+
+
+def copied(loader: Loader) -> list[int]:
+    first = iter(loader)
+    copy = pickle.loads(pickle.dumps(loader))
+    assert sorted(flat(numbers(copy))) == list(range(sum(ROWS)))
+    return flat(numbers(first))
+
+
+def as_tensors_then_arrays(loader: Loader) -> list[int]:
+    list(loader.torch())
+    return flat(numbers(loader))
+
+
+@pytest.mark.parametrize(
+    "passes",
+    [
+        looked_at,
+        looked_at_and_kept,
+        begun_and_kept,
+        left,
+        cut_short_twice,
+        ended_and_asked_again,
+        beside_another,
+        given_its_state_in_a_loop,
+        copied,
+        as_tensors_then_arrays,
+    ],
+)
+def test_a_pass_behind_another_one_has_every_row_once(datasets: dict[str, Dataset], passes: Callable[[Loader], list[int]]) -> None:
+    loader = datasets["four shards"].loader("train", batch_size=16)
+    assert sorted(passes(loader)) == list(range(sum(ROWS)))
+
+
+def test_an_iterator_is_cut_off_where_its_loader_is_iterated_again_and_ends_where_it_is_given_a_state(datasets: dict[str, Dataset]) -> None:
     loader = datasets["four shards"].loader("train", batch_size=16)
     first = iter(loader)
     next(first)
     state = loader.state_dict()
     second = iter(loader)
-    assert list(first) == []
+    with pytest.raises(InvalidInput, match="a loader has one pass at a time"):
+        next(first)
     next(second)
     assert loader.epoch == 2
     loader.load_state_dict(state)
