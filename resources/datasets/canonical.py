@@ -8,13 +8,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
+from resources.source_files.column_types import Unlike, canonical_type, cast_exactly
 
 BATCH_BYTES = 4 * 2**20
 """Of one record batch of a shard, and of what is worked on at a time. A larger row is a batch by itself."""
 
 
 def canonical_schema(schema: pa.Schema, field: str = "dataset.source") -> pa.Schema:
-    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, and each column may hold nulls.
+    """The schema that a snapshot has of rows like these: no metadata, no encodings, no views, no decimals, and
+    each column may hold nulls.
 
     Raises:
         InvalidInput: a column has no name of its own, or a type that a snapshot cannot hold.
@@ -48,7 +50,12 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
                 "give all of them the same fields"
             )
         try:
-            columns.append(_settled(_plain(values).cast(column.type)))
+            columns.append(_settled(cast_exactly(values, column.type)))
+        except Unlike as error:
+            raise InvalidInput(
+                f"{field} is not accepted: the column {column.name!r} does not become {column.type}: {error}; cast it in a query, or in "
+                "dataset.transform, for example to a text"
+            ) from None
         except pa.ArrowException as error:
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows have the type {column.type}, later ones "
@@ -94,27 +101,13 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _canonical_type(kind: pa.DataType, column: str, field: str) -> pa.DataType:
-    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-        return _canonical_type(kind.value_type, column, field)
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
-    if isinstance(kind, pa.BaseExtensionType):
-        return _canonical_type(kind.storage_type, column, field)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_canonical_type(kind.value_type, column, field), kind.list_size)
-    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(_canonical_type(kind.value_type, column, field))
-    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        return pa.large_list(_canonical_type(kind.value_type, column, field))
-    if pa.types.is_struct(kind):
-        inner = [kind.field(number) for number in range(kind.num_fields)]
-        return pa.struct([pa.field(one.name, _canonical_type(one.type, column, field)) for one in inner])
-    if pa.types.is_union(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind) or pa.types.is_map(kind):
+    try:
+        return canonical_type(kind)
+    except Unlike as error:
         raise InvalidInput(
-            f"{field} is not accepted: its column {column!r} has the type {kind}; give numbers, texts, binary values, times, or lists and "
+            f"{field} is not accepted: its column {column!r} has the type {error}; give numbers, texts, binary values, times, or lists and "
             "structs of them (a column that is all null needs a type, too)"
-        )
-    return kind
+        ) from None
 
 
 def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
@@ -126,15 +119,6 @@ def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_nested(wanted) and pa.types.is_nested(kind) and kind.num_fields == wanted.num_fields == 1:
         return _has_fields(kind.field(0).type, wanted.field(0).type)
     return True
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    """Without an encoding or an extension type, of which Arrow does not cast all."""
-    if isinstance(values, pa.ExtensionArray):
-        return _plain(values.storage)
-    if pa.types.is_dictionary(values.type):
-        return values.dictionary_decode()
-    return pc.run_end_decode(values) if pa.types.is_run_end_encoded(values.type) else values
 
 
 def _settled(values: pa.Array) -> pa.Array:

@@ -28,7 +28,7 @@ _TEXT, _LIST = np.uint64(0x7465787474657874), np.uint64(0x6C6973746C697374)
 _BLOCK = 1 << 14  # words that are worked on at a time: they stay in the processor's second cache
 _VECTORED = 256  # bytes: longer texts are hashed one by one, which is faster for them
 _FAMILIES = {
-    "number": ("int", "uint", "half", "float", "double", "bool"),
+    "number": ("int", "uint", "half", "float", "double", "decimal", "bool"),
     "moment": ("timestamp", "date", "time", "duration"),
     "text": ("string", "large_string", "binary", "large_binary", "fixed_size_binary"),
 }

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -127,6 +126,4 @@ def _plain(value: Any) -> Any:
         return value[:_LONGEST]
     if isinstance(value, bool | int | float):
         return value
-    if isinstance(value, Decimal):
-        return float(value)
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

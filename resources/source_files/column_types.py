@@ -161,7 +161,7 @@ def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
         size = kind.list_size
         inner = cast_exactly(values.values.slice(values.offset * size, len(values) * size), kind.value_type)
         return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=pc.is_null(values))
-    if _is_list(kind) and _is_list(given):
+    if _is_list(kind) and (_is_list(given) or pa.types.is_list_view(given) or pa.types.is_large_list_view(given)):
         return _cast_list(values, kind)
     if pa.types.is_decimal(given) and not pa.types.is_decimal(kind):
         return _cast_decimals(values, kind)
@@ -175,7 +175,7 @@ def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
     """By the names of the fields; one that the values have not is null."""
     inner = dict(zip([field.name for field in _fields_of(values.type)], values.flatten(), strict=True))  # null where the struct is null
     if more := set(inner) - {field.name for field in _fields_of(kind)}:
-        raise Unlike(f"it has the fields {sorted(more)} more")
+        raise Unlike(f"it has the fields {sorted(more)}, too")
     columns = [
         cast_exactly(inner[field.name], field.type) if field.name in inner else pa.nulls(len(values), field.type)
         for field in _fields_of(kind)
@@ -186,27 +186,37 @@ def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
 
 
 def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    if values.null_count or values.offset:
-        values = values.take(pa.array(np.arange(len(values))))  # with offsets from 0, and nothing under a null
-    offsets = np.asarray(values.offsets)
-    inner = cast_exactly(values.values.slice(offsets[0], offsets[-1] - offsets[0]), kind.value_type)
-    whole = pa.LargeListArray if pa.types.is_large_list(kind) else pa.ListArray
-    offset_type = pa.int64() if pa.types.is_large_list(kind) else pa.int32()
-    return whole.from_arrays(pa.array(offsets - offsets[0]).cast(offset_type), inner, type=kind, mask=pc.is_null(values))
+    inner = cast_exactly(values.flatten(), kind.value_type)  # without what lies under a null
+    is_large = pa.types.is_large_list(kind)
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(), dtype=np.int64)
+    offsets = pa.array(np.concatenate([[0], ends])).cast(pa.int64() if is_large else pa.int32())
+    whole = pa.LargeListArray if is_large else pa.ListArray
+    return whole.from_arrays(offsets, inner, type=kind, mask=pc.is_null(values))
 
 
 def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """By their text, which Arrow reads to the nearest double, and a double's shortest text back."""
-    if not pa.types.is_floating(kind):
-        wide = values.cast(pa.decimal256(76, values.type.scale))  # of decimal32 Arrow refuses each whole number
-        return wide.cast(kind)
-    cast = values.cast(pa.string()).cast(kind)
+    """To floats by their text, which Arrow reads to the nearest double; the double's shortest text must be the same decimal."""
+    wide = values.cast(pa.decimal256(76, values.type.scale))  # of decimal32 Arrow refuses each whole number
+    if pa.types.is_floating(kind):
+        cast = values.cast(pa.string()).cast(kind)
+        _refuse_changed(wide, cast.cast(pa.string()).cast(wide.type), kind)
+        return cast
+    if pa.types.is_integer(kind):
+        _refuse_beyond(wide, kind)
+    return wide.cast(kind)
+
+
+def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
+    """Refuse decimals that are no whole numbers, or not ones of so many bits."""
     try:
-        back = cast.cast(pa.string()).cast(pa.decimal256(76, values.type.scale))
-    except pa.ArrowInvalid:  # a text with more digits than the decimal has
-        back = pa.nulls(len(values), pa.decimal256(76, values.type.scale))
-    _refuse_changed(values.cast(back.type), back, kind)
-    return cast
+        values.cast(kind)
+    except pa.ArrowInvalid:
+        least = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
+        most = least + 2**kind.bit_width - 1
+        for value in values.to_pylist():
+            if value is not None and (value != int(value) or not least <= value <= most):
+                raise Unlike(f"it has {value}, which no {kind} is") from None
+        raise
 
 
 def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None:
@@ -217,7 +227,7 @@ def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None
     changed = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(is_same, False)))
     if pc.any(changed).as_py():
         first = values.filter(changed)[0].as_py()
-        raise Unlike(f"it has {first}, which no {kind} is exactly")
+        raise Unlike(f"it has {first}, which no {kind} is")
 
 
 def _plain(values: pa.Array) -> pa.Array:
@@ -226,8 +236,4 @@ def _plain(values: pa.Array) -> pa.Array:
         return _plain(values.storage)
     if pa.types.is_dictionary(values.type):
         return values.dictionary_decode()
-    if pa.types.is_run_end_encoded(values.type):
-        return pc.run_end_decode(values)
-    if pa.types.is_list_view(values.type):
-        return values.cast(pa.list_(values.type.value_type))
-    return values.cast(pa.large_list(values.type.value_type)) if pa.types.is_large_list_view(values.type) else values
+    return pc.run_end_decode(values) if pa.types.is_run_end_encoded(values.type) else values

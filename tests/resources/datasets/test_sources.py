@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,70 @@ def test_a_query_is_a_source_in_its_order(tmp_path: Path) -> None:
     for query, says in (("DROP TABLE a", "give one SELECT"), ("SELECT 1; SELECT 2", "give one SELECT"), ("SELECT nothing", "nothing")):
         with pytest.raises(InvalidInput, match=f"dataset.source.sql = '{query}' is not accepted: .*{says}"):
             ids({"sql": query})
+
+
+@pytest.mark.parametrize(
+    ("select", "value"),
+    [
+        ("sum(id)", 435),
+        ("sum(id % 2 = 0)", 15),
+        ("sum(0.1)", 3.0),
+        ("0.5 * max(id)", 14.5),
+        ("avg(id)", 14.5),
+        ("count(*)", 30),
+        ("1.5::DECIMAL(4, 2)", 1.5),
+        ("sum(CASE WHEN id < 0 THEN id END)", None),
+        ("18446744073709551615::UBIGINT", 2**64 - 1),
+        ("5::UHUGEINT", 5),
+        ("[sum(id)]", [435]),
+        ("{'a': 0.5 * max(id)}", {"a": 14.5}),
+    ],
+)
+def test_what_a_query_computes_are_numbers_to_train_on(tmp_path: Path, backend: Backend, select: str, value: Any) -> None:
+    write("parquet", tmp_path / "raw.parquet", numbers(30))
+    query = (
+        f"SELECT range AS id, range % 2 AS label, (SELECT {select} FROM read_parquet('{tmp_path}/raw.parquet') LIMIT 1) AS x FROM range(60)"
+    )
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"sql": query}))
+    rows = Dataset(backend.store, "points", snapshot.digest)
+    assert rows.read()["x"].to_pylist() == [value] * 60
+    if value is not None and not isinstance(value, dict):
+        assert next(iter(rows.loader("train", batch_size=4, columns=["x"])))["x"].dtype.kind in "iufO"
+
+
+@pytest.mark.parametrize(
+    ("select", "says"),
+    [
+        (
+            "sum(9223372036854775807)",
+            "the column 'x' does not become int64: it has 276701161105643274210, which no int64 is; cast it in a query",
+        ),
+        ("(2::HUGEINT ** 63)::HUGEINT", "it has 9223372036854775808, which no int64 is"),
+        ("12345678901234567.8", "the column 'x' does not become double: it has 12345678901234567.8, which no double is"),
+        ("0.1234567890123456789", "it has 0.1234567890123456789, which no double is"),
+        ("123456789012345678901234567890123456789012::BIGNUM", "its column 'x' has the type extension<arrow.opaque"),
+        ("[{'a': 12345678901234567890::HUGEINT}]", "it has 12345678901234567890, which no int64 is"),
+    ],
+)
+def test_what_no_number_is_is_refused_when_the_snapshot_is_taken(tmp_path: Path, backend: Backend, select: str, says: str) -> None:
+    write("parquet", tmp_path / "raw.parquet", numbers(30))
+    query = (
+        f"SELECT range AS id, range % 2 AS label, (SELECT {select} FROM read_parquet('{tmp_path}/raw.parquet') LIMIT 1) AS x FROM range(60)"
+    )
+    with pytest.raises(InvalidInput, match=says):
+        take_snapshot(backend.store, backend.catalog, spec({"sql": query}))
+
+
+def test_decimals_of_files_and_tables_are_numbers(tmp_path: Path, backend: Backend) -> None:
+    from deltalake import write_deltalake
+
+    table = numbers(60).append_column("price", pa.array([Decimal(row) / 4 for row in range(60)], pa.decimal128(12, 2)))
+    write("parquet", tmp_path / "raw" / "0.parquet", table)
+    write_deltalake(str(tmp_path / "lake"), table)
+    for source in ({"files": str(tmp_path / "raw")}, {"delta": str(tmp_path / "lake"), "version": 0}):
+        snapshot = take_snapshot(backend.store, backend.catalog, spec(source))
+        rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+        assert rows["price"].to_pylist() == [row / 4 for row in range(60)]
 
 
 def test_a_delta_table_is_read_at_its_version_and_what_is_appended_comes_last(tmp_path: Path, backend: Backend) -> None:

@@ -1,4 +1,4 @@
-"""Every type that a snapshot accepts is held as it was given, with its nulls, and its statistics are JSON."""
+"""Every type that a snapshot accepts is held as it was given, with its nulls; decimals become numbers. Its statistics are JSON."""
 
 import json
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import pytest
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
+from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.data_checks import CHECKS, check_data
 from resources.datasets.snapshots import take_snapshot
 from resources.sweep_spec.dataset import DatasetSource
@@ -29,7 +30,6 @@ COLUMNS = {
     "large": _column(lambda row: 10**18 + row),
     "nanoseconds": pa.array([1_767_225_600_000_000_001 + row for row in range(ROWS)], pa.timestamp("ns")),
     "half": _column(lambda row: np.float16(row), pa.float16()),
-    "decimal": _column(lambda row: Decimal(row) / 4),
     "moment": _column(lambda row: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=row)),
     "day": _column(lambda row: date(2026, 1, 1) + timedelta(days=row)),
     "time": _column(lambda row: time(row % 24, 2, 3)),
@@ -67,7 +67,6 @@ def test_values_come_back_as_they_were_given(backend: Backend, provide: Callable
     [
         pa.array([2**63 - 1] * ROWS, pa.timestamp("us")),
         pa.array([10**7] * ROWS, pa.date32()),
-        pa.array([Decimal("1.5")] * ROWS, pa.decimal32(5, 1)),
         pa.array([b"\xff"] * ROWS).view(pa.string()),
     ],
 )
@@ -111,3 +110,82 @@ def test_rows_of_another_form_than_the_first_are_refused(
     batches = [pa.record_batch({"x": pa.array(given), "label": [1]}) for given in (first, later)]
     with pytest.raises(InvalidInput, match=f"in the column 'x' .*{says}"):
         take_snapshot(backend.store, backend.catalog, provide(lambda: iter(batches)))
+
+
+@pytest.mark.parametrize("kind", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
+@pytest.mark.parametrize(
+    ("digits", "values", "numbers"),
+    [
+        ((9, 0), ["0", "-5", None, "123456789"], [0, -5, None, 123456789]),
+        ((9, -2), ["-1200", "100"], [-1200, 100]),
+        ((9, 2), ["0.10", "19.99", None, "-0.01"], [0.1, 19.99, None, -0.01]),
+        ((9, 1), ["0.5", "3.5", "1.0"], [0.5, 3.5, 1.0]),
+        ((9, 9), ["0.123456789"], [0.123456789]),
+        ((9, 3), [None, None], [None, None]),
+    ],
+)
+def test_decimals_are_held_as_numbers(
+    kind: Callable[..., pa.DataType], digits: tuple[int, int], values: list[str | None], numbers: list[float | None]
+) -> None:
+    decimals = pa.array([None if value is None else Decimal(value) for value in values], kind(*digits))
+    for column, wanted in (
+        (decimals, numbers),
+        (pa.array([[value] for value in decimals.to_pylist()], pa.list_(decimals.type)), [[number] for number in numbers]),
+        (
+            pa.array([{"a": value} for value in decimals.to_pylist()], pa.struct({"a": decimals.type})),
+            [{"a": number} for number in numbers],
+        ),
+        (pa.array([[None, {"a": value}] for value in decimals.to_pylist()], pa.large_list(pa.struct({"a": decimals.type}))).slice(1), None),
+        (pa.array([[value, None] for value in decimals.to_pylist()], pa.list_(decimals.type, 2)), [[number, None] for number in numbers]),
+    ):
+        rows = pa.record_batch({"x": column})
+        held = canonical(rows, canonical_schema(rows.schema))["x"]
+        leaf = "int64" if digits[1] <= 0 else "double"
+        assert "decimal" not in str(held.type)
+        assert leaf in str(held.type)
+        assert held.to_pylist() == (wanted or [[None, {"a": number}] for number in numbers[1:]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        (pa.decimal128(38, 0), "9223372036854775808", "it has 9223372036854775808, which no int64 is"),
+        (pa.decimal128(38, 0), "12345678901234567890", "it has 12345678901234567890, which no int64 is"),
+        (pa.decimal256(76, 0), "9" * 76, "which no int64 is"),
+        (pa.decimal128(38, 1), "12345678901234567.8", "it has 12345678901234567.8, which no double is"),
+        (pa.decimal64(18, 6), "123456789012.345678", "it has 123456789012.345678, which no double is"),
+        (pa.decimal128(38, 38), "0." + "3" * 38, "which no double is"),
+    ],
+)
+def test_a_decimal_that_no_number_is_is_refused_by_column_and_value(kind: pa.DataType, value: str, says: str) -> None:
+    decimals = pa.array([Decimal("0"), None, Decimal(value)], kind)
+    nested = pa.array([[], [{"a": Decimal(value)}]], pa.list_(pa.struct({"a": kind})))
+    for column in (decimals, nested):
+        rows = pa.record_batch({"price": column})
+        with pytest.raises(InvalidInput, match=f"the column 'price' does not become .*{says}; cast it in a query, or in dataset.transform"):
+            canonical(rows, canonical_schema(rows.schema))
+
+
+@pytest.mark.parametrize("value", ["0.1", "123456789012345.67", "1E-18", "0.30000000000000004", "99999999999999999999.0"])
+def test_a_decimal_with_more_digits_behind_the_point_than_it_needs_is_its_double(value: str) -> None:
+    rows = pa.record_batch({"x": pa.array([Decimal(value)], pa.decimal256(76, 30))})
+    is_exact = Decimal(repr(float(value))) == Decimal(value)
+    if is_exact:
+        assert canonical(rows, canonical_schema(rows.schema))["x"].to_pylist() == [float(value)]
+    else:
+        with pytest.raises(InvalidInput, match="which no double is"):
+            canonical(rows, canonical_schema(rows.schema))
+
+
+def test_fractions_that_come_after_whole_numbers_are_refused() -> None:
+    first = pa.record_batch({"x": pa.array([Decimal(5)], pa.decimal128(38, 0))})
+    later = pa.record_batch({"x": pa.array([Decimal("5.5")], pa.decimal128(38, 1))})
+    with pytest.raises(InvalidInput, match=r"the column 'x' does not become int64: it has 5.5, which no int64 is"):
+        canonical(later, canonical_schema(first.schema))
+
+
+def test_a_double_that_comes_after_singles_is_not_rounded() -> None:
+    schema = canonical_schema(pa.schema({"x": pa.float32()}))
+    assert canonical(pa.record_batch({"x": [0.5, None, float("nan"), float("inf")]}), schema)["x"][0].as_py() == 0.5
+    with pytest.raises(InvalidInput, match=r"the column 'x' does not become float: it has 0.1, which no float is"):
+        canonical(pa.record_batch({"x": [0.1]}), schema)
