@@ -3,7 +3,7 @@
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, overload
@@ -16,6 +16,7 @@ from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
 from resources.source_files.columns import Columns, as_united
 from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
+from resources.source_files.partitions import Partitions, find_partitions
 from resources.source_files.patterns import is_file_of_a_folder
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def open_files(
     if form is None:
         for file in files:
             _format_of(field, file.shown)
-    parts = FileParts(files, lambda file: _part(field, file, form or _format_of(field, file.shown)))
+    partitions = find_partitions(f"{field}.files", files)
+    parts = FileParts(files, lambda file: _part(field, file, form or _format_of(field, file.shown), partitions))
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
@@ -144,28 +146,41 @@ def _format_of(field: str, path: str) -> str:
     )
 
 
-def _part(field: str, file: SourceFile, form: str) -> Part:
-    columns = partial(_read_columns, field, file, form) if _READERS[form].columns else None
-    return Part(file.identity, partial(_read_file, field, file, form), columns, file.shown)
+def _part(field: str, file: SourceFile, form: str, partitions: Partitions) -> Part:
+    columns = partial(_read_columns, field, file, form, partitions) if _READERS[form].columns else None
+    return Part(file.identity, partial(_read_file, field, file, form, partitions), columns, file.shown)
 
 
-def _read_columns(field: str, file: SourceFile, form: str) -> Columns:
+def _read_columns(field: str, file: SourceFile, form: str, partitions: Partitions) -> Columns:
+    if _is_empty(file, form):
+        return Columns(partitions.types, optional=True)
     columns = _READERS[form].columns
     assert columns is not None
     with _readable(field, file, form):
-        return columns(file)
+        of_file = columns(file)
+    return replace(of_file, types=partitions.added_types(of_file.types))
 
 
-def _read_file(field: str, file: SourceFile, form: str, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
-    if form in ("csv", "json") and not file.size:
-        return  # Spark writes such a file where a partition has no rows
+def _read_file(
+    field: str, file: SourceFile, form: str, partitions: Partitions, wanted: pa.Schema | None = None
+) -> Iterator[pa.RecordBatch]:
+    if _is_empty(file, form):
+        return
     reader = _READERS[form]
+    wanted_of_file = wanted
+    if wanted is not None and reader.optional:  # which makes a column of each that is wanted, null where the file has it not
+        wanted_of_file = pa.schema([column for column in wanted if column.name not in partitions.types.names])
     with _readable(field, file, form):
-        for rows in reader.read(file, wanted):
+        for rows in reader.read(file, wanted_of_file):
             if wanted is None:
-                yield rows
+                yield partitions.added(rows, file)
             else:
-                yield as_united(rows, wanted, {}, file.shown, field=f"{field}.files", optional=reader.optional)
+                yield as_united(rows, wanted, partitions.of(file), file.shown, field=f"{field}.files", optional=reader.optional)
+
+
+def _is_empty(file: SourceFile, form: str) -> bool:
+    """Whether it is text without a byte, as Spark writes where a partition has no rows."""
+    return form in ("csv", "json") and not file.size
 
 
 @contextmanager

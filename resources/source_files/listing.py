@@ -4,7 +4,7 @@ import contextlib
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
-from resources.source_files.patterns import divided, fits, is_data, may_be
+from resources.source_files.patterns import above_partitions, divided, fits, is_data, may_be, names_below
 
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
@@ -32,6 +32,7 @@ class SourceFile:
     Attributes:
         path: on the filesystem.  shown: as people and lineage have it.
         size: in bytes.  written: nanoseconds since 1970.
+        base: the folder below which the names of its folders may be partitions.
     """
 
     filesystem: "fs.FileSystem"
@@ -39,6 +40,7 @@ class SourceFile:
     shown: str
     size: int
     written: int
+    base: str
 
     @property
     def identity(self) -> str:
@@ -48,10 +50,11 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class _Listing:
-    """Files of one filesystem: of each its path, size and time, and what stands before the path when people are shown it."""
+    """Files of one filesystem below a base: of each its path, size and time, and what stands before the path when people are shown it."""
 
     filesystem: "fs.FileSystem"
     prefix: str
+    base: str
     table: pa.Table
 
     def shown(self) -> pa.ChunkedArray:
@@ -77,7 +80,7 @@ class SourceFiles(Sequence[SourceFile]):
         for listing in self.listings:
             for batch in listing.table.to_batches(_AT_ONCE):
                 for path, size, written in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield SourceFile(listing.filesystem, path, listing.prefix + path, size, written)
+                    yield SourceFile(listing.filesystem, path, listing.prefix + path, size, written, listing.base)
 
     @overload
     def __getitem__(self, number: int) -> SourceFile: ...
@@ -90,14 +93,14 @@ class SourceFiles(Sequence[SourceFile]):
         of_listing = bisect_right(self._starts, number) - 1
         listing = self.listings[of_listing]
         path, size, written = (column[number - self._starts[of_listing]].as_py() for column in listing.table.columns)
-        return SourceFile(listing.filesystem, path, listing.prefix + path, size, written)
+        return SourceFile(listing.filesystem, path, listing.prefix + path, size, written, listing.base)
 
     def matching(self, is_match: Callable[[str], bool]) -> "SourceFiles":
         """Those of whose paths something is true."""
         listings = []
         for listing in self.listings:
             mask = pa.array((is_match(path) for chunk in listing.table["path"].chunks for path in _texts(chunk)), pa.bool_())
-            listings.append(_Listing(listing.filesystem, listing.prefix, listing.table.filter(mask)))
+            listings.append(replace(listing, table=listing.table.filter(mask)))
         return SourceFiles(listings)
 
 
@@ -120,7 +123,7 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
         base, wanted = divided(filesystem, path)
         info = None if wanted else filesystem.get_file_info(path)
     if info is not None and info.is_file:
-        return _files_of(filesystem, pattern, [info])
+        return _files_of(filesystem, pattern, path.rpartition("/")[0], [info])
     if info is not None and not folders:
         return SourceFiles([])
     if not hidden:
@@ -131,7 +134,7 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
         return hidden or is_data(name) or any(may_be(name, segment) for segment in wanted)
 
     listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1)
-    files = listed.matching(lambda name: fits(_names_below(base, name), wanted, hidden))
+    files = listed.matching(lambda name: fits(names_below(base, name), wanted, hidden))
     if not files:
         why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
@@ -164,11 +167,6 @@ def _not_data(find: Callable[[], SourceFiles]) -> str:
     return f" ({count} of them or their folders begin with _ or ., which is no data)"
 
 
-def _names_below(base: str, path: str) -> list[str]:
-    """The names of a path's folders below a folder, and its own."""
-    return path[len(base) :].lstrip("/").split("/")
-
-
 def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
     """Find the files that several patterns name, in the order of the patterns; one that two of them match is there once.
 
@@ -192,10 +190,10 @@ def list_files(
     """
     from pyarrow import fs
 
-    infos = (info for info in _infos(filesystem, base, is_data, recursive) if all(map(is_data, _names_below(base, info.path))))
+    infos = (info for info in _infos(filesystem, base, is_data, recursive) if all(map(is_data, names_below(base, info.path))))
     with store_faults(f"{field} = {place!r} cannot be listed"):
         try:
-            return _files_of(filesystem, place, infos)
+            return _files_of(filesystem, place, base, infos)
         except (FileNotFoundError, NotADirectoryError) as error:
             is_there = filesystem.get_file_info(base).type == fs.FileType.Directory
             why = f"a folder went away while it was listed: {error}" if is_there else f"there is no folder {base}"
@@ -240,7 +238,7 @@ def watch_dataset(field: str, files: "dataset.FileSystemDataset") -> Callable[[]
     """Note the files of a ``pyarrow.dataset`` as they are by now; the function that is returned refuses any change since."""
 
     def find() -> SourceFiles:
-        return _files_of(files.filesystem, "", files.filesystem.get_file_info(files.files))
+        return _files_of(files.filesystem, "", "", files.filesystem.get_file_info(files.files))
 
     return refuse_changes(field, find(), find)
 
@@ -276,7 +274,7 @@ def _each_once(files: Sequence[SourceFiles]) -> SourceFiles:
     listings: list[_Listing] = []
     for listing in (listing for of_pattern in files for listing in of_pattern.listings):
         is_new = pc.invert(pc.is_in(listing.shown(), _joined([earlier.shown() for earlier in listings])))
-        listings.append(_Listing(listing.filesystem, listing.prefix, listing.table.filter(is_new)))
+        listings.append(replace(listing, table=listing.table.filter(is_new)))
     return SourceFiles(listings)
 
 
@@ -303,14 +301,15 @@ def _infos(filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool
             yield info
 
 
-def _files_of(filesystem: "fs.FileSystem", place: str, infos: "Iterable[fs.FileInfo]") -> SourceFiles:
+def _files_of(filesystem: "fs.FileSystem", place: str, base: str, infos: "Iterable[fs.FileInfo]") -> SourceFiles:
     """Those of what a filesystem has that are files, sorted by path."""
     scheme, mark, _ = place.partition("://")
     facts = ((info.path, info.size, info.mtime_ns or 0) for info in infos if info.is_file)
     tables = [_COLUMNS.empty_table()]
     while rows := list(islice(facts, _AT_ONCE)):
         tables.append(pa.table(list(zip(*rows, strict=True)), schema=_COLUMNS))
-    return SourceFiles([_Listing(filesystem, f"{scheme}://" if mark else "", pa.concat_tables(tables).sort_by("path").combine_chunks())])
+    table = pa.concat_tables(tables).sort_by("path").combine_chunks()
+    return SourceFiles([_Listing(filesystem, f"{scheme}://" if mark else "", above_partitions(base), table)])
 
 
 def _texts(chunk: pa.Array) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -58,6 +59,23 @@ def is_file_of_a_folder(name: str) -> bool:
 def may_be(name: str, segment: str) -> bool:
     """Whether a segment of a pattern may stand for a name: for what is no data only one that begins as it does, as in a shell."""
     return is_data(name) or name == segment or (name[:1] in ("_", ".") and segment[:1] == name[:1])
+
+
+def names_below(base: str, path: str) -> list[str]:
+    """The names of a path's folders below a folder, and its own."""
+    return path[len(base) :].lstrip("/").split("/")
+
+
+def partition_of(folder: str) -> tuple[str, str] | None:
+    """The column and the text in a folder's name, ``country=de``; None: it is of no partition."""
+    column, mark, text = folder.partition("=")
+    return (unquote(column), text) if column and mark else None
+
+
+def above_partitions(folder: str) -> str:
+    """The folder in which partitions begin that it is one of: ``sales`` of ``sales/country=de/day=3``."""
+    above, _, name = folder.rpartition("/")
+    return folder if partition_of(name) is None else above_partitions(above)
 
 
 def _is_named(name: str, segment: str) -> bool:

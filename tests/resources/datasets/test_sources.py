@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,43 @@ def test_an_object_store_that_is_away_while_a_source_is_listed_is_an_error_that_
     gate.open()
     if kind != "folder":  # of three files not every split has one
         assert take_snapshot(backend.store, backend.catalog, source).rows == (100 if kind == "one file" else 300)
+
+
+@pytest.mark.parametrize(("form", "ending"), [("parquet", "parquet"), ("csv", "csv"), ("json", "jsonl")])
+@pytest.mark.parametrize("pattern", ["", "/**/*.*", "/*/*/*.*"], ids=["folder", "below", "levels"])
+def test_the_names_of_partitions_are_columns_of_every_format(
+    tmp_path: Path, backend: Backend, form: str, ending: str, pattern: str
+) -> None:
+    for number, country in enumerate(["de", "fr", "%C3%A9"]):
+        write(form, tmp_path / "raw" / f"country={country}" / f"day=2024-01-0{number + 1}" / f"x.{ending}", numbers(40, first=40 * number))
+    (tmp_path / "raw" / "_SUCCESS").touch()
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": f"{tmp_path}/raw{pattern}"}))
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+    assert rows.column_names == ["id", "text", "label", "country", "day"]
+    assert rows.select(["id", "text", "label"]).to_pydict() == numbers(120).to_pydict()
+    assert rows["country"].to_pylist() == ["de"] * 40 + ["fr"] * 40 + ["é"] * 40
+    assert rows["day"].to_pylist() == [date(2024, 1, day) for day in (1, 2, 3) for _ in range(40)]
+
+
+def test_a_file_that_has_a_partitions_column_keeps_its_own(tmp_path: Path, backend: Backend) -> None:
+    for number, country in enumerate(["de", "fr"]):
+        table = numbers(40, first=40 * number).append_column("country", pa.array([f"own {country}"] * 40))
+        write("parquet", tmp_path / "raw" / f"country={country}" / "x.parquet", table)
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+    assert rows["country"].to_pylist() == ["own de"] * 40 + ["own fr"] * 40
+
+
+@pytest.mark.parametrize("values", [("1", "x"), ("x", "1"), ("1", "0.5"), ("0.5", "1"), ("01", "2"), ("__HIVE_DEFAULT_PARTITION__", "1")])
+def test_the_type_of_a_partition_does_not_depend_on_which_file_is_first(tmp_path: Path, backend: Backend, values: tuple[str, str]) -> None:
+    kinds = {"x": str, "0.5": float, "01": str}
+    kind = next((kinds[value] for value in values if value in kinds), int)
+    for number, value in enumerate(values):
+        write("parquet", tmp_path / "raw" / f"n={value}" / "x.parquet", numbers(40, first=40 * number))
+    snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": [f"{tmp_path}/raw/n={value}" for value in values]}))
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+    read = [None if value.startswith("__") else kind(value) for value in values for _ in range(40)]
+    assert rows["n"].to_pylist() == read
 
 
 def test_each_file_of_a_folder_is_a_row_but_what_systems_leave_there(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Columns that files have by the names of their folders alone, as Hive and Spark write them: ``country=de/day=2024-01-02/part.parquet``."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from halving.errors import InvalidInput
+from resources.source_files.listing import SourceFile
+from resources.source_files.patterns import names_below, partition_of
+from resources.source_files.texts import types_of_texts, values_of_texts
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """The partitions of some files.
+
+    Attributes:
+        types: of the columns that the names of folders give, which do not depend on which file is first.
+        values: of each such column what each of its texts is.
+    """
+
+    types: pa.Schema
+    values: Mapping[str, Mapping[str, Any]]
+
+    def of(self, file: SourceFile) -> dict[str, Any]:
+        """The value of each of these columns in a file."""
+        return {name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values}
+
+    def added(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
+        """Rows of a file with these columns behind its own; one that it has itself stays as it is."""
+        values = self.of(file)
+        for column in self.types:
+            if column.name not in rows.schema.names:
+                rows = rows.append_column(column, pa.repeat(pa.scalar(values[column.name], column.type), rows.num_rows))
+        return rows
+
+    def added_types(self, types: pa.Schema) -> pa.Schema:
+        """The columns of a file with these behind them."""
+        for column in self.types:
+            if column.name not in types.names:
+                types = types.append(column)
+        return types
+
+
+NO_PARTITIONS = Partitions(pa.schema([]), {})
+
+
+def find_partitions(field: str, files: Iterable[SourceFile]) -> Partitions:
+    """Find the columns in the names of files' folders, each of the type that all of its values have.
+
+    Raises:
+        InvalidInput: two files are in folders of other columns; both are named.
+    """
+    texts: dict[str, dict[str, None]] = {}
+    first: SourceFile | None = None
+    folder: str | None = None
+    for file in files:
+        last = folder
+        folder = file.path.rpartition("/")[0]
+        if folder == last:
+            continue
+        texts_of_file = _texts_of(file)
+        if first is None:
+            first = file
+            texts = {name: {} for name in texts_of_file}
+        if set(texts_of_file) != set(texts):
+            raise InvalidInput(
+                f"{field} is not accepted: {first.shown} is in folders of {_listed(texts)}, and {file.shown} in those of "
+                f"{_listed(texts_of_file)}; give files whose folders have the same names, or sql with hive_partitioning = false"
+            )
+        for name, text in texts_of_file.items():
+            texts[name][text] = None
+    if not texts:
+        return NO_PARTITIONS
+    columns = {name: _typed(list(of_column)) for name, of_column in texts.items()}
+    types = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
+    return Partitions(types, {name: values for name, (_, values) in columns.items()})
+
+
+def _texts_of(file: SourceFile) -> dict[str, str]:
+    """What the names of a file's folders say, as it is written there."""
+    pairs = (partition_of(name) for name in names_below(file.base, file.path)[:-1])
+    return dict(pair for pair in pairs if pair is not None)
+
+
+def _typed(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
+    """The type of a column, and the value that each text is."""
+    written = [text for text in texts if text != _NULL]
+    plain = pa.array([unquote(text) for text in written], pa.string())
+    kind = types_of_texts(pa.record_batch({"": plain})).field(0).type
+    if written and pa.types.is_null(kind):  # NA is a country where no other value says that it is none
+        kind = pa.string()
+    values = plain if pa.types.is_string(kind) else values_of_texts(pa.record_batch({"": plain}), pa.schema([("", kind)])).column(0)
+    return kind, {**dict(zip(written, values.to_pylist(), strict=True)), _NULL: None}
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(f"{name}=…" for name in names) or "no such name"
