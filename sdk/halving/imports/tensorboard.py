@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import ExtraMissing, InvalidInput
 from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, plain_name, run_name
 from halving.imports.reading import Unreadable, files_below, readable
-from halving.imports.tensorboard_values import Plugin, add_value
+from halving.imports.tensorboard_restarts import Discarded, Restart, discarded_of
+from halving.imports.tensorboard_values import Plugin, add_value, learn_plugin
 from halving.imports.tf_records import Record, records
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _EVENTS = "tfevents"
 _TIME = re.compile(r"\d+\.\d+")  # the name of a folder that add_hparams has made
 _HPARAMS = "_hparams_/session_start_info"
+_NOTHING = [0, 0]
+_NOT_TAKEN = {"graph_def": "graphs", "meta_graph_def": "graphs", "tagged_run_metadata": "profiles of steps", "log_message": "log messages"}
 
 
 @dataclass
@@ -34,6 +37,23 @@ class _Folder:
     name: str
     files: dict[str, Path]
     params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Looked:
+    """What a file says before its points are read.
+
+    Attributes:
+        times: that of the first event which has one.
+        params: the hyperparameters, which may come last.
+        restarts: where the run began again.
+        until: where its last whole record ended; what is written later comes with the next import.
+    """
+
+    times: list[float] = field(default_factory=list)
+    params: dict[str, Any] = field(default_factory=dict)
+    restarts: list[Restart] = field(default_factory=list)
+    until: int = 0
 
 
 def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
@@ -85,41 +105,41 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
 
 
 def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) -> ForeignRun:
-    params: dict[str, Any] = {}
-    times: list[float] = []
-    for path in folder.files.values():
-        first, found = _look_through(path, skipped)
-        params |= found
-        times += first
+    looked = {name: _look_through(path, skipped) for name, path in folder.files.items()}
     return ForeignRun(
         project=project,
         run=run_name(folder.name, f"{folder.name}\n{min(path.name for path in folder.files.values())}"),
         origin={"tool": "tensorboard", "run": folder.name, "path": str(base)},
-        params=params,
+        params={name: value for file in looked.values() for name, value in file.params.items()},
         tags={},
-        started=iso(min(times, default=0.0) * 1000),
+        started=iso(min((time for file in looked.values() for time in file.times), default=0.0) * 1000),
         ended=None,
         status="finished",
-        pieces=partial(_pieces, folder.files, skipped),
+        pieces=partial(_pieces, folder.files, looked, skipped),
     )
 
 
-def _look_through(path: Path, skipped: Skipped) -> tuple[list[float], dict[str, Any]]:
-    """The time of the first event that has one, and the hyperparameters, which may come last."""
-    first: list[float] = []
-    params: dict[str, Any] = {}
+def _look_through(path: Path, skipped: Skipped) -> _Looked:
+    """Read a file once before its points, for what may come last in it; hyperparameters that are damaged are counted."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    looked = _Looked()
     try:
         for record in records(path):
-            if not first and math.isfinite(time := _event(path, record).wall_time):
-                first = [time]
+            event = _event(path, record)
+            if not looked.times and math.isfinite(event.wall_time):
+                looked.times = [event.wall_time]
+            if event.session_log.status == SessionLog.START:
+                looked.restarts.append(Restart(record.end, event.step))
             if _HPARAMS.encode() in record.content:
                 try:
-                    params |= _hparams(path, record)
+                    looked.params |= _hparams(path, record)
                 except SourceUnreadable as error:
                     skipped.add(str(error))
+            looked.until = record.end
     except SourceUnreadable:  # said when the points are read
         pass
-    return first, params
+    return looked
 
 
 def _hparams(path: Path, record: Record) -> dict[str, Any]:
@@ -144,22 +164,33 @@ def _hparams(path: Path, record: Record) -> dict[str, Any]:
     return found
 
 
-def _pieces(files: dict[str, Path], skipped: Skipped, position: Position) -> Iterator[Piece]:
-    """What the files have after a position, which is ``[0, bytes]`` for each."""
+def _pieces(files: dict[str, Path], looked: dict[str, _Looked], skipped: Skipped, position: Position) -> Iterator[Piece]:
+    """What the files have after a position, which is ``[bytes that were looked through for restarts, bytes that were taken]`` for each."""
     builder = PieceBuilder(skipped, position)
+    builder.position |= {name: [file.until, position.get(name, _NOTHING)[1]] for name, file in looked.items()}
+    restarts = {name: file.restarts for name, file in looked.items()}
+    known = {name: [restart for restart in own if restart.end <= position.get(name, _NOTHING)[0]] for name, own in restarts.items()}
+    discarded = discarded_of(restarts)
+    discarded_before = discarded_of(known)
     for name, path in files.items():
         mark = hashlib.sha256(name.encode()).hexdigest()[:6]
         plugins: dict[str, Plugin] = {}  # of a name that the file has had: only its first value says it
-        begin = position.get(name, [0, 0])[1]
+        until, begin = builder.position[name]
         try:
-            if 0 < begin < path.stat().st_size:
-                _learn_plugins(path, begin, plugins)
+            if begin and (begin < until or known != restarts):
+                _look_back(path, begin, plugins, discarded[name], discarded_before[name], skipped)
             for record in records(path, begin):
-                for place, value in enumerate((event := _event(path, record)).summary.value):
-                    add_value(builder, f"{mark}-{record.end:012d}-{place:04d}", event, value, plugins, skipped)
-                if event.HasField("graph_def") or event.HasField("meta_graph_def"):
-                    skipped.add("graphs")
-                builder.position[name] = [0, record.end]
+                event = _event(path, record)
+                if record.end > until:
+                    break
+                if discarded[name].has(record.end, event.step):
+                    _pass_over(event, plugins, skipped, "values that a restart discarded (purge_step)")
+                else:
+                    for place, value in enumerate(event.summary.value):
+                        add_value(builder, f"{mark}-{record.end:012d}-{place:04d}", event, value, plugins, skipped)
+                if (kind := event.WhichOneof("what")) in _NOT_TAKEN:
+                    skipped.add(_NOT_TAKEN[kind])
+                builder.position[name] = [until, record.end]
                 if builder.full:
                     yield builder.take()
         except SourceUnreadable as error:
@@ -168,13 +199,23 @@ def _pieces(files: dict[str, Path], skipped: Skipped, position: Position) -> Ite
         yield builder.take()
 
 
-def _learn_plugins(path: Path, end: int, plugins: dict[str, Plugin]) -> None:
+def _look_back(path: Path, end: int, plugins: dict[str, Plugin], now: Discarded, before: Discarded, skipped: Skipped) -> None:
+    """Learn the plugins of what an earlier import took, and count what of it a restart has discarded since."""
     for record in records(path):
         if record.end > end:
             return
-        for value in _event(path, record).summary.value:
-            if value.HasField("metadata") and value.metadata.plugin_data.plugin_name:
-                plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+        event = _event(path, record)
+        is_gone = now.has(record.end, event.step) and not before.has(record.end, event.step)
+        reason = "values that a restart has discarded since they were copied: what is copied never changes here"
+        _pass_over(event, plugins, skipped, reason if is_gone else None)
+
+
+def _pass_over(event: "Event", plugins: dict[str, Plugin], skipped: Skipped, reason: str | None) -> None:
+    """Take nothing of an event, but its names' plugins; count its values if there is a reason."""
+    for value in event.summary.value:
+        learn_plugin(value, plugins)
+        if reason and not value.tag.startswith("_hparams_/"):
+            skipped.add(reason)
 
 
 def _event(path: Path, record: Record) -> "Event":

@@ -35,14 +35,19 @@ def add_value(builder: PieceBuilder, place: str, event: "Event", value: Any, plu
     if value.WhichOneof("value") == "simple_value":
         builder.add(value.tag, event.step, time, value.simple_value)
         return
-    if value.HasField("metadata") and value.metadata.plugin_data.plugin_name:
-        plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
+    learn_plugin(value, plugins)
     if value.tag.startswith("_hparams_/"):
         return
     try:
         _add(builder, place, event.step, time, value, plugins, skipped)
     except (InvalidInput, ValueError, TypeError, IndexError) as error:
         skipped.add(f"values that cannot be read, such as {value.tag!r} at step {event.step}: {error}")
+
+
+def learn_plugin(value: Any, plugins: dict[str, Plugin]) -> None:
+    """Keep a name's plugin, if this value is the first to say it."""
+    if value.HasField("metadata") and value.metadata.plugin_data.plugin_name:
+        plugins.setdefault(value.tag, value.metadata.plugin_data.plugin_name)
 
 
 def _add(builder: PieceBuilder, place: str, step: int, time: int, value: Any, plugins: dict[str, Plugin], skipped: Skipped) -> None:
