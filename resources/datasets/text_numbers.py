@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_EXACT = 2**53
+EXACT = 2**53
 """Up to here each whole number is a double."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
@@ -32,14 +32,14 @@ class Numbers:
         if lowest is None:
             return
         self.has_negative |= lowest < 0
-        if self.inexact is None and (lowest < -_EXACT or highest > _EXACT):
-            is_far = pc.greater_equal(pc.abs(numbers.cast(pa.float64(), safe=False)), float(_EXACT))
+        if self.inexact is None and (lowest < -EXACT or highest > EXACT):
+            is_far = pc.greater_equal(pc.abs(numbers.cast(pa.float64(), safe=False)), float(EXACT))
             self.inexact = next((str(number) for number in numbers.filter(is_far).to_pylist() if int(float(number)) != number), None)
 
     def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
         """Look at doubles, and at the texts that they were read from."""
         if self.inexact is None:
-            is_far = pc.greater_equal(pc.abs(numbers), float(_EXACT))
+            is_far = pc.greater_equal(pc.abs(numbers), float(EXACT))
             self.inexact = next((text for text in texts.filter(is_far).to_pylist() if not is_exact(text)), None)
 
     def check(self, kind: pa.DataType) -> None:

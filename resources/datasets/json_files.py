@@ -1,0 +1,171 @@
+"""JSON files as sources: an object a line, one array of objects, or objects one after another, however they are indented.
+
+A file is read twice: all of it says the types of its columns, and then its rows are read with them.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyarrow import json as arrow_json
+
+from resources.datasets import text_files
+from resources.datasets.json_types import JsonTypes, refuse_rounded
+from resources.datasets.text_files import TextFile, not_in_encoding, open_text
+from resources.source_files.columns import Columns
+from resources.source_files.listing import SourceFile
+
+_LONGEST = 64 * 2**20
+"""Characters that one object may have."""
+_WAYS = "give one object per line (jsonl), or one array of objects"
+_SPACE = re.compile(r"\s*")
+
+
+def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
+    """The columns of a JSON file, whose types hold every value of it exactly; a key that an object lacks is null.
+
+    Raises:
+        ValueError: it is not in that encoding, holds something else than objects, or has values that no type holds.
+    """
+    types = JsonTypes()
+    for block in _blocks(file, encoding):
+        types.see(block, _rows(block, None))
+    return Columns(types.types(), types.large(), optional=True)
+
+
+def json_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a JSON file, with these types or its own.
+
+    Raises:
+        ValueError: it is not in that encoding, holds something else than objects, or has a value that is not of the type.
+    """
+    types = json_columns(file, encoding).types if wanted is None else wanted
+    for block in _blocks(file, encoding):
+        rows = _rows(block, types)
+        refuse_rounded(block, rows)
+        yield from (rows if wanted is None else rows.select(_names_there(rows))).to_batches()
+
+
+def _names_there(rows: pa.Table) -> list[str]:
+    """Without the columns that no object of a block has: a file's path may say them. One stays, to have the number of rows."""
+    names = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows]
+    return names or rows.column_names
+
+
+def _rows(block: str, types: pa.Schema | None) -> pa.Table:
+    content = block.encode()
+    options = arrow_json.ReadOptions(use_threads=False, block_size=len(content) + 1)
+    parsing = arrow_json.ParseOptions(explicit_schema=types, newlines_in_values=True)
+    try:
+        return arrow_json.read_json(pa.BufferReader(content), options, parsing)
+    except pa.ArrowInvalid as error:
+        is_of_a_column = "Column(/" in str(error)
+        raise ValueError(str(error) if is_of_a_column else f"{error}; {_WAYS}") from None
+
+
+def _blocks(file: SourceFile, encoding: str | None) -> Iterator[str]:
+    """The text of a file in pieces of some whole objects each, one after another."""
+    with open_text(file, encoding) as text:
+        pieces = _decoded(text)
+        begun = ""
+        for piece in pieces:
+            begun += piece
+            if begun.strip():
+                break
+        begun = begun.lstrip()
+        if not begun:
+            return
+        while "\n" not in begun and len(begun) < _LONGEST and (piece := next(pieces, "")):
+            begun += piece
+        yield from (_lines if _is_object(begun.partition("\n")[0]) else _values)(begun, pieces)
+
+
+def _decoded(text: TextFile) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(text.encoding)()
+    try:
+        while chunk := text.read(text_files.BLOCK):
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)
+    except UnicodeError:
+        raise not_in_encoding("it", text.encoding) from None
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _lines(begun: str, pieces: Iterator[str]) -> Iterator[str]:
+    rest = begun
+    while True:
+        end = rest.rfind("\n") + 1
+        if rest[:end].strip():
+            yield rest[:end]
+        rest = rest[end:]
+        piece = next(pieces, None)
+        if piece is None:
+            break
+        rest += piece
+        if len(rest) > _LONGEST + text_files.BLOCK and "\n" not in rest:
+            raise ValueError(f"a line of it has more than {_LONGEST >> 20} MiB; {_WAYS}")
+    if rest.strip():
+        yield rest
+
+
+def _values(begun: str, pieces: Iterator[str]) -> Iterator[str]:
+    """Of objects that no line ends, in an array or without one."""
+    text = begun
+    is_array = text.startswith("[")
+    at = int(is_array)
+    is_at_end = False
+    objects: list[str] = []
+    size = 0
+    decode = json.JSONDecoder().raw_decode
+    while True:
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # which matches nothing, too
+        if at == len(text):
+            piece = next(pieces, None)
+            if piece is None:
+                break
+            text = piece
+            at = 0
+            continue
+        if is_array and not is_at_end and text[at] in ",]":
+            is_at_end = text[at] == "]"
+            at += 1
+            continue
+        if is_at_end or text[at] != "{":
+            raise ValueError(f"it has {text[at]!r} {'behind its array' if is_at_end else 'where an object should begin'}; {_WAYS}")
+        try:
+            end = decode(text, at)[1]
+        except (ValueError, RecursionError) as error:
+            text = _longer(text[at:], pieces, str(getattr(error, "msg", error)))
+            at = 0
+            continue
+        objects.append(text[at:end])
+        size += end - at
+        at = end
+        if size >= text_files.BLOCK:
+            yield "\n".join(objects)
+            objects = []
+            size = 0
+    if is_array and not is_at_end:
+        raise ValueError(f"its array does not end; {_WAYS}")
+    if objects:
+        yield "\n".join(objects)
+
+
+def _longer(text: str, pieces: Iterator[str], why: str) -> str:
+    """An object's text with as much again of what follows it, since it may only be cut off."""
+    more: list[str] = []
+    missing = len(text)
+    while missing > 0 and len(text) <= _LONGEST and (piece := next(pieces, None)) is not None:
+        more.append(piece)
+        missing -= len(piece)
+    if not any(more):
+        raise ValueError(f"it has an object that cannot be read or has more than {_LONGEST >> 20} MiB: {why}; {_WAYS}")
+    return text + "".join(more)

@@ -1,0 +1,171 @@
+"""The types of a JSON file's columns, which hold the values of all its blocks, and the numbers that are looked at for them."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from resources.datasets.text_numbers import EXACT, Numbers, is_exact, wider
+
+Path = tuple[str, ...]
+"""Of a value in an object: keys, and ``[]`` for the items of a list."""
+_SPACE = re.compile(r"\s*")
+_WAYS = "write such numbers as texts"
+
+
+class JsonTypes:
+    """The types of the columns of the blocks that were seen."""
+
+    def __init__(self) -> None:
+        self._kind: pa.DataType = pa.struct([])
+        self._numbers: dict[Path, Numbers] = {}
+
+    def see(self, block: str, rows: pa.Table) -> None:
+        """Take in one more block: its text, and its rows as Arrow reads them.
+
+        Raises:
+            ValueError: a column has values of two kinds.
+        """
+        unsigned = set()
+        for path, values in _leaves(rows):
+            if pa.types.is_integer(values.type):
+                self._numbers.setdefault(path, Numbers()).see_whole(values)
+        for path, numbers in _numbers_beyond(block, rows).items():
+            if _are_unsigned(numbers):
+                unsigned.add(path)
+            seen = self._numbers.setdefault(path, Numbers())
+            seen.inexact = seen.inexact or _first_inexact(numbers)
+        kind = pa.struct(
+            [(name, _typed(column.type, (name,), unsigned)) for name, column in zip(rows.column_names, rows.columns, strict=True)]
+        )
+        self._kind = _merged(self._kind, kind, ())
+
+    def types(self) -> pa.Schema:
+        """The types.
+
+        Raises:
+            ValueError: a column has a number that no type holds.
+        """
+        for path, kind in _leaf_types(self._kind, ()):
+            try:
+                self._numbers.get(path, Numbers()).check(kind)
+            except ValueError as error:
+                raise ValueError(f"its column {_shown(path)} {error}; {_WAYS}") from None
+        return pa.schema(list(self._kind))
+
+    def large(self) -> frozenset[str]:
+        """The columns that have a whole number that no double is."""
+        return frozenset(path[0] for path, numbers in self._numbers.items() if numbers.inexact and len(path) == 1)
+
+
+def refuse_rounded(block: str, rows: pa.Table) -> None:
+    """Raise ValueError where a block's text has a whole number that is another one in its rows."""
+    for path, numbers in _numbers_beyond(block, rows).items():
+        inexact = _first_inexact(numbers)
+        if inexact is not None:
+            raise ValueError(f"its column {_shown(path)} has the number {inexact}, which a column of doubles would round; {_WAYS}")
+
+
+def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
+    """Of each column of doubles that has such far ones that whole numbers are rounded there: all its numbers as they are written."""
+    paths = {path for path, values in _leaves(rows) if pa.types.is_floating(values.type) and _has_far(values)}
+    numbers: dict[Path, list[int | float]] = {path: [] for path in paths}
+    if paths:
+        for value in _objects(block):
+            _collect(value, (), numbers)
+    return numbers
+
+
+def _has_far(values: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.greater_equal(pc.abs(values), float(EXACT))).as_py())
+
+
+def _objects(block: str) -> Iterator[Any]:
+    decode = json.JSONDecoder().raw_decode
+    at = _SPACE.match(block).end()  # type: ignore[union-attr]  # which matches nothing, too
+    while at < len(block):
+        value, at = decode(block, at)
+        yield value
+        at = _SPACE.match(block, at).end()  # type: ignore[union-attr]
+
+
+def _collect(value: Any, path: Path, numbers: dict[Path, list[int | float]]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _collect(inner, (*path, key), numbers)
+    elif isinstance(value, list):
+        for inner in value:
+            _collect(inner, (*path, "[]"), numbers)
+    elif isinstance(value, int | float) and path in numbers:
+        numbers[path].append(value)
+
+
+def _are_unsigned(numbers: list[int | float]) -> bool:
+    return all(isinstance(number, int) and 0 <= number < 2**64 for number in numbers)
+
+
+def _first_inexact(numbers: list[int | float]) -> str | None:
+    return next((str(number) for number in numbers if isinstance(number, int) and not is_exact(str(number))), None)
+
+
+def _leaves(rows: pa.Table) -> Iterator[tuple[Path, pa.Array]]:
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        for chunk in column.chunks:
+            yield from _leaves_of(chunk, (name,))
+
+
+def _leaves_of(values: pa.Array, path: Path) -> Iterator[tuple[Path, pa.Array]]:
+    if pa.types.is_struct(values.type):
+        for field, inner in zip(values.type, values.flatten(), strict=True):
+            yield from _leaves_of(inner, (*path, field.name))
+    elif pa.types.is_list(values.type):
+        yield from _leaves_of(values.flatten(), (*path, "[]"))
+    else:
+        yield path, values
+
+
+def _leaf_types(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataType]]:
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaf_types(field.type, (*path, field.name))
+    elif pa.types.is_list(kind):
+        yield from _leaf_types(kind.value_type, (*path, "[]"))
+    else:
+        yield path, kind
+
+
+def _typed(kind: pa.DataType, path: Path, unsigned: set[Path]) -> pa.DataType:
+    """The type in which the numbers of these paths are whole."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _typed(field.type, (*path, field.name), unsigned)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_typed(kind.value_type, (*path, "[]"), unsigned))
+    return pa.uint64() if path in unsigned else kind
+
+
+def _merged(first: pa.DataType, second: pa.DataType, path: Path) -> pa.DataType:
+    """The type of the values of both; times are texts beside texts, as which JSON has them."""
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        kinds = {field.name: field.type for field in first}
+        for field in second:
+            kinds[field.name] = _merged(kinds.get(field.name, pa.null()), field.type, (*path, field.name))
+        return pa.struct(list(kinds.items()))
+    if pa.types.is_list(first) and pa.types.is_list(second):
+        return pa.list_(_merged(first.value_type, second.value_type, (*path, "[]")))
+    kind = wider(first, second)
+    if kind is None and _is_text(first) and _is_text(second):
+        return pa.string()
+    if kind is None:
+        raise ValueError(f"its column {_shown(path)} is {first} in some objects and {second} in others; write it with one type")
+    return kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_timestamp(kind)
+
+
+def _shown(path: Path) -> str:
+    return repr(".".join(path).replace(".[]", "[]"))
