@@ -36,10 +36,10 @@ def add_run(store: Store, run: str, params: dict[str, Any] | None = None, *, pro
     opened.finish()
 
 
-def add_record(store: Store, run: str, params: dict[str, Any] | None = None, **last: float) -> None:
+def add_record(store: Store, run: str, params: dict[str, Any] | None = None, parent: dict[str, Any] | None = None, **last: float) -> None:
     """A finished run without points: its records alone, with a last value for each keyword. It takes a hundredth of the time."""
     records = RunRecords(store, "digits", run)
-    records.start(params or {}, {}, None, {"started": now(), "provenance": {}})
+    records.start(params or {}, parent or {}, None, {"started": now(), "provenance": {}})
     records.end(1, {"status": "finished", "summary": last})
 
 

@@ -17,6 +17,7 @@ NUMBER, TEXT, BOOL = 0, 1, 2
 """The types of a value, :attr:`RunValueRow.type`; also the order of values of different types."""
 
 _HAS_SEGMENTS = text("segments <> 0")
+_IS_PAUSED = text("status = 'paused'")
 
 
 class RunIndexRow(Base):
@@ -50,6 +51,7 @@ class RunRow(Base):
     __table_args__ = (
         UniqueConstraint("project", "run"),
         Index("runs_to_compact", "compact_at", sqlite_where=_HAS_SEGMENTS, postgresql_where=_HAS_SEGMENTS),
+        Index("runs_paused", "sweep", sqlite_where=_IS_PAUSED, postgresql_where=_IS_PAUSED),  # of those, the sweeps that have ended
         Index("runs_by_start", "lifecycle", "started", "project", "run"),  # nearly every question asks for active ones
         Index("runs_of_project_by_start", "project", "lifecycle", "started", "run"),
     )

@@ -19,6 +19,7 @@ from halving.metrics.position import position_in_store
 from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
 from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
+from halving.records.typed_text import typed_params
 from halving.store.json_files import to_json
 from halving.store.store import Store
 
@@ -91,7 +92,7 @@ def _opened(records: RunRecords, run: ForeignRun, skipped: Skipped) -> dict[str,
     if not there or any(there.get(field) != run.origin[field] for field in ("tool", "run")):
         whose = f"{there['tool']}'s run {there['run']!r}" if there else "a run that was trained here"
         raise AlreadyExists(f"run {run.run!r} of project {run.project!r} is {whose} already; take another project with --project NAME")
-    if to_json(record["params"]) != to_json(run.params):  # as text, where NaN is itself
+    if to_json(typed_params(record["params"], record["parent"])) != to_json(run.params):  # as text, where NaN is itself
         skipped.add("runs' later changes of params: a run's params never change here")
     if record["parent"].get("tags", {}) != run.tags:
         skipped.add("runs' later changes of tags: what a run began with never changes here")

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from halving.errors import InvalidInput
@@ -17,6 +16,7 @@ from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilde
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
 from halving.imports.reading import Unreadable, readable
 from halving.records.redaction import without_password
+from halving.records.typed_text import typed
 
 _ACCEPTED = "give a server (http://host:5000), a database (sqlite:///mlflow.db) or a folder (./mlruns)"
 _STATUS = {"FINISHED": "finished", "FAILED": "failed", "KILLED": "terminated"}
@@ -96,7 +96,7 @@ def _foreign_run(
         project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
         run=plain_name(run.id, otherwise="run"),
         origin={"tool": "mlflow", "run": run.id, "uri": without_password(source), "experiment": experiment.name},
-        params={name: _typed(text) for name, text in run.params.items()},
+        params={name: typed(text) for name, text in run.params.items()},
         tags=kept | {name: value for name, value in named.items() if value},
         started=iso(run.started),
         ended=None if run.ended is None else iso(run.ended),
@@ -145,16 +145,3 @@ def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterat
         yield Artifact(artifact_name(file.path, taken), file.open, file.size)
     if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not taken:
         skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")
-
-
-def _typed(text: str) -> Any:
-    """A param, which MLflow has as text, as what it was: a number or a bool, where the text is just what Python writes for it."""
-    if text in ("True", "False"):
-        return text == "True"
-    for kind in (int, float):
-        try:
-            if repr(kind(text)) == text:
-                return kind(text)
-        except (ValueError, OverflowError):
-            continue
-    return text

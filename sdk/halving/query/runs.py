@@ -15,6 +15,7 @@ from halving.errors import Damaged, InvalidInput, NotFound
 from halving.query.liveness import is_running, last_written
 from halving.query.param_names import dot_params, flatten_params
 from halving.records.amendments import ACTIVE, DELETED, REMOVED, newest_amendment, number_of
+from halving.records.typed_text import typed_params
 from halving.store.store import Store
 
 RUNNING, UNFINISHED = "running", "unfinished"
@@ -214,7 +215,7 @@ def _read_run(store: Store, project: str, run: str) -> RunInfo:
     return RunInfo(
         project=project,
         run=run,
-        params=amended.get("params", record["params"]),
+        params=typed_params(amended.get("params", record["params"]), parent),
         parent=parent,
         tags=amended.get("tags", tags),
         seed=record.get("seed"),

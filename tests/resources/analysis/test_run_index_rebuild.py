@@ -9,6 +9,7 @@ import pytest
 from alembic import command
 from sqlalchemy import select
 
+from halving.query import runs
 from resources.analysis.run_index import Refresher
 from resources.analysis.run_index.columns import select_columns
 from resources.analysis.run_index.lease import LEASE_SECONDS, hold_lease, new_holder, release_lease
@@ -49,6 +50,25 @@ def test_an_upgrade_reads_runs_again_for_what_they_held_and_readers_never_see_le
         assert (done.changed, done.complete) == (3, True)
         with upgraded.read() as session:
             assert len(session.scalars(select(RunAttemptRow)).all()) == 3
+        assert Refresher(store, upgraded).refresh().looked == 0
+
+
+def test_an_upgrade_makes_numbers_of_the_params_of_mlflows_clients(
+    either_backend: Backend, any_catalog: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, catalog = either_backend.store, either_backend.catalog
+    add_record(store, "theirs", {"lr": "1e-05", "amp": "True"}, parent={"tracked": {"tool": "mlflow"}})
+    add_record(store, "ours", {"lr": "1e-05"})
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "typed_params", lambda params, parent: params)  # as it was before
+        Refresher(store, catalog).refresh()
+    assert names(catalog, "params.lr < 1") == []
+    command.downgrade(catalog.alembic(), "0025")
+    with closing(Catalog(any_catalog)) as upgraded:
+        assert names(upgraded, "params.lr = '1e-05'") == ["ours", "theirs"]
+        assert Refresher(store, upgraded).refresh().changed == 2
+        assert names(upgraded, "params.lr < 1 and params.amp = true") == ["theirs"]
+        assert names(upgraded, "params.lr = '1e-05'") == ["ours"]
         assert Refresher(store, upgraded).refresh().looked == 0
 
 

@@ -24,7 +24,7 @@ from halving.imports.foreign_run import Skipped
 from halving.imports.mlflow_folder import Folder
 from halving.imports.mlflow_source import Experiment
 from halving.imports.mlflow_tracking import read_runs
-from halving.query.runs import list_runs
+from halving.query.runs import list_runs, read_run
 from halving.store.store import Store, digest_of
 from tests.permissions import forbidden
 from tests.ports import free_port
@@ -369,6 +369,23 @@ def write_folder(top: Path) -> None:
             (folder / "metrics" / "loss").write_text("1700000001000 0.5 1\n")
             (folder / "artifacts" / "a.txt").write_text("hello")
         (top / experiment / "meta.yaml").write_text(f"experiment_id: '{experiment}'\nlifecycle_stage: active\nname: of {experiment}\n")
+
+
+def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_that_were_imported_as_texts(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_folder(tmp_path / "mlruns")
+    texts = {"lr": "1E-4", "amp": "true", "name": "007", "share": "0.10", "huge": "1e400", "id": "9007199254740993"}
+    for name, text in texts.items():
+        (tmp_path / "mlruns" / "1" / "a" / "params" / name).write_text(text)
+    imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
+    values = {"lr": 1e-4, "amp": True, "name": "007", "share": 0.1, "huge": "1e400", "id": 9007199254740993}
+    store = Store(root)
+    assert read_run(store, "of-1", "a").params == values
+    record = json.loads(store.read("runs/project=of-1/a/record.json"))
+    Path(root, "runs/project=of-1/a/record.json").write_text(json.dumps(record | {"params": values | {"lr": "1E-4", "amp": "true"}}))
+    assert read_run(store, "of-1", "a").params == values
+    assert "later changes" not in json.dumps(imported(capsys, "mlflow", str(tmp_path / "mlruns"), root))
 
 
 FAULTS = {

@@ -5,8 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi.testclient import TestClient
 
-from halving.query.runs import read_run
+from halving.query.run_filter_match import match_runs
+from halving.query.run_filter_parser import parse_filter
+from halving.query.runs import list_runs, read_run
 from halving.records.amendments import amend, staged
+from resources.analysis.run_index import Refresher
 from resources.backend import Backend
 from resources.catalog import TrackedRunRow
 from resources.tracking import run_files
@@ -97,6 +100,70 @@ def test_a_deleted_run_takes_nothing_and_is_found_as_deleted_until_it_is_restore
 def test_a_run_that_is_not_there_is_not_found(api: Api) -> None:
     assert api("runs/get", "GET", answered=404, run_id="0" * 32)["error_code"] == "RESOURCE_DOES_NOT_EXIST"
     assert api("runs/set-tag", answered=404, run_id="0" * 32, key="a", value="b")["error_code"] == "RESOURCE_DOES_NOT_EXIST"
+
+
+TEXTS = {
+    "lr": ["0.5", "0.05", "1e-05", "10", "9", "auto"],
+    "amp": ["True", "False", "true", "false", "yes", "1"],
+    "id": ["9007199254740993", "9007199254740991", "007", "7", "-7", "1E2"],
+}
+
+
+@pytest.fixture
+def typed(api: Api, client: TestClient) -> list[str]:
+    """Six runs, the newest last, with the params of TEXTS, in the index."""
+    found = []
+    for number in range(6):
+        run = api("runs/create", experiment_id="0", start_time=1_700_000_000_000 + number)["run"]["info"]["run_id"]
+        params = [{"key": name, "value": texts[number]} for name, texts in TEXTS.items()]
+        api("runs/log-batch", run_id=run, params=params[:2])
+        api("runs/log-batch", run_id=run, params=params[2:])
+        api("runs/update", run_id=run, status="FINISHED", end_time=1_700_000_100_000)
+        found.append(run)
+    state = client.app.state.halving  # type: ignore[attr-defined]
+    Refresher(state.store, state.catalog).refresh()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "numbers"),
+    [
+        ("params.lr < 0.1", [2, 1]),
+        ("params.lr >= 9", [4, 3]),
+        ("params.lr = auto", [5]),
+        ("params.lr = '0.5'", []),
+        ("order by params.lr", [2, 1, 0, 4, 3, 5]),
+        ("params.amp = true", [2, 0]),
+        ("params.amp = false", [3, 1]),
+        ("params.amp = yes", [4]),
+        ("params.amp = 1", [5]),
+        ("params.id = '007'", [2]),
+        ("params.id < 0", [4]),
+        ("params.id between 7 and 100", [5, 3]),
+    ],
+)
+def test_our_filters_take_numbers_and_flags_in_params_as_such(
+    client: TestClient, typed: list[str], chosen: str, numbers: list[int]
+) -> None:
+    answer = client.get("/runs", params={"filter": chosen}).json()
+    assert [typed.index(one["run"]) for one in answer["runs"]] == numbers
+    store = client.app.state.halving.store  # type: ignore[attr-defined]
+    assert [typed.index(info.run) for info in match_runs(store, list_runs(store), parse_filter(chosen))] == numbers
+
+
+def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(client: TestClient, api: Api, typed: list[str]) -> None:
+    found = client.get("/runs", params={"columns": "params.lr,params.amp,params.id", "filter": "params.lr < 0.1"}).json()["runs"]
+    assert [one["values"] for one in found] == [
+        {"params.lr": 1e-05, "params.amp": True, "params.id": "007"},
+        {"params.lr": 0.05, "params.amp": False, "params.id": 9007199254740991},
+    ]
+    kinds = {one["name"]: one["type"] for one in client.get("/runs/columns", params={"filter": "params.lr < 1"}).json()["params"]}
+    assert kinds["lr"] == "number"
+    for number, run in enumerate(typed):
+        params = {one["key"]: one["value"] for one in api("runs/get", "GET", run_id=run)["run"]["data"]["params"]}
+        assert params == {name: texts[number] for name, texts in TEXTS.items()}
+    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.50'").get("runs", [])] == []
+    assert [one["info"]["run_id"] for one in api("runs/search", experiment_ids=["0"], filter="params.lr = '0.5'")["runs"]] == typed[:1]
 
 
 @pytest.fixture
