@@ -17,6 +17,7 @@ from resources.evaluation.figures.style import Figure, drawn
 from resources.evaluation.looks import WORN_FROM
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.base import listed
+from resources.sweep_spec.space import choice_name
 
 _TRIALS = 200  # rows in the table of all trials
 _FAILURES = 20  # tracebacks of failed trials
@@ -168,7 +169,11 @@ def _template(name: str) -> Any:
 
 
 def number(value: Any) -> str:
-    """A value as tables show it: whole numbers and texts as they are, other numbers short."""
+    """A value as tables show it: whole numbers and texts as they are, other numbers short, lists and mappings by their names."""
+    if value is None:
+        return "null"
+    if isinstance(value, list | dict):
+        return str(choice_name(value))
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.4f}" if 0.001 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"

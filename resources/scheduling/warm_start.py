@@ -107,6 +107,6 @@ def _projected(params: dict[str, Any], spec: SweepSpec) -> dict[str, Any]:
         parameter = spec.space[name]
         if name in params:
             projected[name] = params[name]
-        elif parameter.constant is not None and active(spec.space, name, projected):
-            projected[name] = parameter.constant
+        elif parameter.is_fixed and active(spec.space, name, projected):
+            projected[name] = parameter.value
     return projected

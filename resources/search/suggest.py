@@ -10,7 +10,7 @@ import inspect
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from random import Random
@@ -21,16 +21,14 @@ from resources.search.rules import rules_of
 from resources.search.state import Result, Status, TrialState
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.functions import import_sampler
-from resources.sweep_spec.points import active, grid_point, order, sample, satisfies
-from resources.sweep_spec.space import FloatRange, IntRange, Parameter
+from resources.sweep_spec.points import Params, Space, active, grid_point, order, sample, satisfies
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter, choice_name, is_same
 from resources.sweep_spec.strategy import STARTUP_TRIALS, Bohb, GridSearch
 
 if TYPE_CHECKING:
     import optuna
 
     from resources.search.study import SweepStorage
-
-Params = dict[str, Any]
 
 _TRIES = 20  # of the sampler to satisfy the constraints; then points are drawn at random
 _RANDOM_TRIES = 10_000
@@ -158,14 +156,16 @@ class Suggester:
         storage.next_number = number
         sampler = _make_sampler(self._sampler_name, self._options, self._spec, self._seed(number, attempt), self._enough)
         study = study_on(storage, sampler)
-        if first := self._start_from(number):
-            study.enqueue_trial({name: value for name, value in first.items() if self._spec.space[name].constant is None})
+        first = self._start_from(number)
+        if first:
+            study.enqueue_trial(searched(self._spec.space, first))
         asked = study.ask()
         params: Params = {}
         for name in order(self._spec.space):
             parameter = self._spec.space[name]
             if active(self._spec.space, name, params):
-                params[name] = parameter.constant if parameter.constant is not None else _value(asked, name, self._distributions[name])
+                suggested = parameter.value if parameter.is_fixed else _value(asked, name, parameter, self._distributions[name])
+                params[name] = first.get(name, suggested)  # Optuna's whole numbers go through doubles, the spec's own are exact
         attrs = {} if self._sampler_name in _STATELESS else _plain(storage.get_trial(asked._trial_id).system_attrs)
         if not satisfies(self._spec, params):
             storage.refuse(number, attempt)
@@ -174,7 +174,7 @@ class Suggester:
 
     @cached_property
     def _distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
-        return {name: distribution_of(parameter) for name, parameter in self._spec.space.items() if parameter.constant is None}
+        return {name: distribution_of(parameter) for name, parameter in self._spec.space.items() if not parameter.is_fixed}
 
     def _seed(self, number: int, attempt: int) -> int:
         return (self._spec.seed * 1_000_003 + number + attempt * 7_919_317) % 2**32
@@ -255,12 +255,12 @@ class Suggester:
         """Show a trial under this number, in this state of Optuna's; ``order`` is its place among the finished ones."""
         from resources.search.study import new_trial
 
-        searched = {name: value for name, value in tried.params.items() if self._spec.space[name].constant is None}
+        params = searched(self._spec.space, tried.params)
         trial = new_trial(
             load_optuna().trial.TrialState[state],
             violation=violation if self._spec.bounds else None,
-            params=searched,
-            distributions={name: self._distributions[name] for name in searched},
+            params=params,
+            distributions={name: self._distributions[name] for name in params},
             system_attrs=dict(tried.attrs) if isinstance(tried, Tried) else {},
             **results,
         )
@@ -313,22 +313,34 @@ def _make_sampler(name: str, options: dict[str, Any], spec: SweepSpec, seed: int
 
 
 def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribution":
-    """A parameter's range as a distribution of Optuna's."""
+    """A parameter's range or choices as a distribution of Optuna's, which knows lists and mappings by their names."""
     distributions, given = load_optuna().distributions, parameter.chosen
     if isinstance(given, FloatRange):
         return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)
     if isinstance(given, IntRange):
         return distributions.IntDistribution(given.low, given.high, log=given.log, step=given.step)
-    return distributions.CategoricalDistribution(given)
+    return distributions.CategoricalDistribution([choice_name(choice) for choice in given])
 
 
-def _value(asked: "optuna.Trial", name: str, distribution: Any) -> Any:
+def searched(space: Space, params: Mapping[str, Any]) -> Params:
+    """The params that are not fixed, as Optuna knows them: choices by their names."""
+    return {name: _known_as(space[name], value) for name, value in params.items() if not space[name].is_fixed}
+
+
+def _known_as(parameter: Parameter, value: Any) -> Any:
+    # By the spec's choice, since an equal value may have another name: [1.0] and [1].
+    return next((choice_name(choice) for choice in parameter.choices or [] if is_same(value, choice)), value)
+
+
+def _value(asked: "optuna.Trial", name: str, parameter: Parameter, distribution: Any) -> Any:
     distributions = load_optuna().distributions
     if isinstance(distribution, distributions.FloatDistribution):
         return asked.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
     if isinstance(distribution, distributions.IntDistribution):
-        return asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-    return asked.suggest_categorical(name, distribution.choices)
+        drawn = asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+        return min(max(drawn, distribution.low), distribution.high)  # 2**63 - 1 becomes 2**63 in a double
+    chosen = asked.suggest_categorical(name, distribution.choices)
+    return (parameter.choices or [])[distribution.choices.index(chosen)]
 
 
 def _plain(attrs: dict[str, Any]) -> dict[str, Any]:

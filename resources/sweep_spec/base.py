@@ -1,9 +1,10 @@
 """The base of every part of the spec: strict models, choices of one key, and the kinds of plain values."""
 
 import difflib
+import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ MOST_PARAMETERS = 1_000
 MOST_VALUES = 1_000
 """The most choices of a parameter, and the most constraints, bounds, objectives and earlier sweeps."""
 LONGEST_TEXT = 10_000
+_DEEPEST = 5  # levels of lists and mappings in one value
 
 
 class Strict(BaseModel):
@@ -113,14 +115,37 @@ def _zone(value: str) -> str:
     return value
 
 
-def _value(given: Any) -> str | int | float | bool:
+def _choice(given: Any) -> Any:
+    """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make a short text endless."""
+    for place, (value, depth) in enumerate(_values_inside(given)):
+        if depth > _DEEPEST:
+            raise ValueError(f"it has lists or mappings more than {_DEEPEST} deep in one another")
+        if place > LONGEST_TEXT:
+            raise ValueError(f"it has more than {LONGEST_TEXT} values; give fewer")
+        _check_value(value)
+    if isinstance(given, list | dict) and (length := len(json.dumps(given, ensure_ascii=False))) > LONGEST_TEXT:
+        raise ValueError(f"it has {length} characters as JSON; give at most {LONGEST_TEXT}")
+    return given
+
+
+def _values_inside(given: Any, depth: int = 0) -> Iterator[tuple[Any, int]]:
+    """A value and what lies in it, each with the number of lists and mappings that it counts or lies in."""
+    depth += isinstance(given, list | dict)
+    yield given, depth
+    if isinstance(given, list | dict):
+        for inside in given.values() if isinstance(given, dict) else given:
+            yield from _values_inside(inside, depth)
+
+
+def _check_value(given: Any) -> None:
     if isinstance(given, str) and len(given) > LONGEST_TEXT:
         raise ValueError(f"it has {len(given)} characters; give at most {LONGEST_TEXT}")
     if isinstance(given, int) and not -(2**63) <= given < 2**63:
         raise ValueError("give a whole number from -2**63 to 2**63 - 1, or a text in quotes")
-    if isinstance(given, str | int) or (isinstance(given, float) and math.isfinite(given)):
-        return given
-    raise ValueError("give a text, a finite number, true or false")
+    if isinstance(given, dict) and (wrong := [name for name in given if not isinstance(name, str)]):
+        raise ValueError(f"the name {wrong[0]!r:.80} in a mapping is no text; write it in quotes")
+    if not (given is None or isinstance(given, str | int | list | dict) or (isinstance(given, float) and math.isfinite(given))):
+        raise ValueError("give a text, a finite number, true, false, null, or a list or mapping of them")
 
 
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
@@ -129,4 +154,4 @@ TimeZone = Annotated[str, AfterValidator(_zone)]
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1, max_length=250)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.
-Value = Annotated[str | int | float | bool, PlainValidator(_value)]
+Choice = Annotated[Any, PlainValidator(_choice)]

@@ -11,6 +11,7 @@ from resources.sweep_spec.constraints import constraint, is_word, quoted
 from resources.sweep_spec.final import TEST, TRAIN
 from resources.sweep_spec.metrics import CLASS_METRICS, KNOWN, NUMBER_METRICS
 from resources.sweep_spec.points import axis, feasible, grid_size, order, problems_of
+from resources.sweep_spec.space import spelled
 from resources.sweep_spec.strategy import EarlyStopping, GridSearch, Nsga2Search
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -207,7 +208,8 @@ def _conditions(spec: SweepSpec) -> Iterator[str]:
                 continue
             for choice in wanted:
                 if choice not in choices:
-                    yield _refused(path, choice, f"{parent} has no such choice{did_you_mean(choice, choices)}; it has {choices}")
+                    hint = f"{did_you_mean(choice, choices)}; it has {listed(map(spelled, choices))}"
+                    yield _refused(path, choice, f"{parent} has no such choice{hint}")
     if known:
         try:
             order(spec.space)

@@ -75,13 +75,14 @@ def _schedule(spec: SweepSpec) -> Iterator[str]:
         return
     last, rungs = spec.budgets[-1], listed(spec.budgets)
     named = {name: parameter for name, parameter in spec.space.items() if name.lower() in _LENGTHS}
-    searched = [name for name, parameter in named.items() if parameter.constant is None]
+    searched = [name for name, parameter in named.items() if not parameter.is_fixed]
     for name in searched if len(spec.budgets) > 1 else []:
         yield (
             f"space.{name} is searched: results at the rungs {rungs} are not comparable, because a trial whose learning rate falls sooner "
             "looks better there than at its end; make it constant, or anneal over run.max_epochs"
         )
-    lengths = {f"space.{name}": parameter.constant for name, parameter in named.items() if isinstance(parameter.constant, int | float)}
+    fixed = {f"space.{name}": parameter.value for name, parameter in named.items() if parameter.is_fixed}
+    lengths = {field: value for field, value in fixed.items() if isinstance(value, int | float)}
     if spec.training.schedule_epochs is not None:
         lengths["training.schedule_epochs"] = spec.training.schedule_epochs
     for field, epochs in lengths.items():

@@ -12,9 +12,9 @@ from random import Random
 from typing import Any
 
 from halving.errors import InvalidInput
-from resources.sweep_spec.base import did_you_mean
+from resources.sweep_spec.base import did_you_mean, listed
 from resources.sweep_spec.constraints import constraint
-from resources.sweep_spec.space import FloatRange, IntRange, Parameter
+from resources.sweep_spec.space import FloatRange, IntRange, Parameter, is_same, spelled
 from resources.sweep_spec.sweep import SweepSpec
 
 Params = dict[str, Any]
@@ -62,7 +62,8 @@ def problems_of(spec: SweepSpec, params: Mapping[str, Any], *, partial: bool = F
         partial: whether parameters may be missing, to be sampled later; the parents of a given parameter must then be given too.
     """
     if partial:
-        params = {**{name: parameter.constant for name, parameter in spec.space.items() if _always(parameter)}, **params}
+        fixed = {name: parameter.value for name, parameter in spec.space.items() if parameter.is_fixed and not parameter.when}
+        params = {**fixed, **params}
     problems = [
         f"{name} = {value!r}: there is no such parameter{did_you_mean(name, spec.space)}; there are {', '.join(spec.space)}"
         for name, value in params.items()
@@ -195,10 +196,6 @@ def _combinations(space: Space, points: int | None) -> Iterator[Params]:
     return beyond(0, {})
 
 
-def _always(parameter: Parameter) -> bool:
-    return parameter.constant is not None and not parameter.when
-
-
 def _draw(parameter: Parameter, random: Random) -> Any:
     given = parameter.chosen
     if isinstance(given, list):
@@ -224,11 +221,13 @@ def _value(given: FloatRange | IntRange, index: int) -> float:
 def _contains(parameter: Parameter, value: Any) -> bool:
     given = parameter.chosen
     if isinstance(given, list):
-        return value in given
+        return any(is_same(value, choice) for choice in given)
     if isinstance(value, bool) or not isinstance(value, int if isinstance(given, IntRange) else int | float):
         return False
     if not given.low <= value <= given.high:
         return False
+    if isinstance(given, IntRange):
+        return bool((value - given.low) % given.step == 0)
     steps = (value - given.low) / given.step if given.step is not None else 0
     return abs(steps - round(steps)) < 1e-8  # Optuna's tolerance
 
@@ -236,7 +235,7 @@ def _contains(parameter: Parameter, value: Any) -> bool:
 def _accepted(parameter: Parameter) -> str:
     given = parameter.chosen
     if isinstance(given, list):
-        return f"one of {given}" if len(given) > 1 else repr(given[0])
+        return f"one of {listed(map(spelled, given))}" if len(given) > 1 else spelled(given[0])
     kind = "a number" if isinstance(given, FloatRange) else "a whole number"
     steps = f" in steps of {given.step}" if given.step not in (None, 1) else ""
     return f"{kind} from {given.low} to {given.high}{steps}"

@@ -1,11 +1,13 @@
 """The search space: ranges, choices and constants, and which parameters exist only with certain choices of others."""
 
+import json
 from fractions import Fraction
+from hashlib import sha256
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from resources.sweep_spec.base import MOST_VALUES, Strict, Value, listed
+from resources.sweep_spec.base import MOST_VALUES, Choice, Strict, listed
 
 
 class _Range(Strict):
@@ -57,7 +59,37 @@ def _as_list(given: Any) -> Any:
 
 
 # ``when: {optimizer: sgd}`` and ``when: {optimizer: [sgd]}`` are the same.
-Choices = Annotated[list[Value], BeforeValidator(_as_list), Field(min_length=1, max_length=MOST_VALUES)]
+Choices = Annotated[list[Choice], BeforeValidator(_as_list), Field(min_length=1, max_length=MOST_VALUES)]
+
+
+_LONGEST_NAME = 40
+_NAME_START = 30  # characters of a longer name; its hash follows
+
+
+def choice_name(value: Any) -> Any:
+    """The name of a value in tables and for samplers, short and unique: lists and mappings as JSON, all else as it is."""
+    if not isinstance(value, list | dict):
+        return value
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if len(text) <= _LONGEST_NAME:
+        return text
+    return f"{text[:_NAME_START]}…{sha256(text.encode()).hexdigest()[:8]}"
+
+
+def spelled(value: Any) -> str:
+    """A value as people write it in a spec, for messages."""
+    return repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def is_same(value: Any, choice: Any) -> bool:
+    """Whether a value is this choice: 1 and 1.0 are the same number, 1 and true are not the same."""
+    if isinstance(choice, list):
+        if not isinstance(value, list) or len(value) != len(choice):
+            return False
+        return all(is_same(*pair) for pair in zip(value, choice, strict=True))
+    if isinstance(choice, dict):
+        return isinstance(value, dict) and value.keys() == choice.keys() and all(is_same(value[name], choice[name]) for name in choice)
+    return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
 
 
 class Parameter(Strict):
@@ -65,12 +97,28 @@ class Parameter(Strict):
 
     float_: FloatRange | None = Field(default=None, alias="float", description="A real number in a range.")
     int_: IntRange | None = Field(default=None, alias="int", description="A whole number in a range.")
-    categorical: list[Value] | None = Field(default=None, min_length=1, max_length=MOST_VALUES, description="One of these values.")
-    constant: Value | None = Field(default=None, description="Always this value.")
+    categorical: list[Choice] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MOST_VALUES,
+        description="One of these values: texts, numbers, true, false, null, lists or mappings; the trial gets it as it is.",
+    )
+    constant: Choice | None = Field(default=None, description="Always this value, which may be null, a list or a mapping, too.")
     when: dict[str, Choices] = Field(
         default={},
-        description="The parameter exists only where others have this value, or one of these values: {optimizer: sgd}.",
+        description="The parameter exists only where others have this value, or one of these values: {optimizer: sgd}. A value that is a "
+        "list stands in one: {layers: [[64, 64]]}.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_null(cls, given: Any) -> Any:
+        """``constant: null`` is the one choice null; a stored spec has it beside other kinds, too, where it says nothing."""
+        if not isinstance(given, dict) or "constant" not in given:
+            return given
+        if any(given.get(kind) is not None for kind in ("float", "int", "categorical", "constant")):
+            return given
+        return {**given, "constant": None, "categorical": [None]}
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -78,9 +126,11 @@ class Parameter(Strict):
         given = [kind for kind, value in kinds.items() if value is not None]
         if len(given) != 1:
             raise ValueError(f"give exactly one of {listed(kinds)}; got {listed(given)}")
-        for index, value in enumerate(self.categorical or []):
-            if value in (self.categorical or [])[:index]:
-                raise ValueError(f"categorical must have each value once; {value!r} is there twice")
+        choices = self.categorical or []
+        names = [choice_name(value) for value in choices]
+        for index, value in enumerate(choices):
+            if value in choices[:index] or names[index] in names[:index]:
+                raise ValueError(f"categorical must have each value once; {spelled(value)} is there twice")
         return self
 
     @property
@@ -92,6 +142,17 @@ class Parameter(Strict):
     def choices(self) -> list[Any] | None:
         """The values of a categorical, the one value of a constant, or None for a range."""
         return [self.constant] if self.constant is not None else self.categorical
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it has one value wherever it exists, so that there is nothing to search."""
+        return self.choices is not None and len(self.choices) == 1
+
+    @property
+    def value(self) -> Any:
+        """The one value of a parameter that is fixed."""
+        (value,) = self.choices or []
+        return value
 
     @property
     def chosen(self) -> FloatRange | IntRange | list[Any]:

@@ -13,12 +13,12 @@ from resources.sweep_spec.base import (
     MOST_PARAMETERS,
     MOST_VALUES,
     Bounds,
+    Choice,
     Digest,
     FunctionPath,
     Metric,
     Name,
     Strict,
-    Value,
     listed,
 )
 from resources.sweep_spec.dataset import DatasetSource
@@ -195,7 +195,7 @@ class SweepSpec(Strict):
     warm_start: WarmStart = Field(
         default=None, description="Ids of earlier sweeps to learn from; auto: all that fit this space and objective."
     )
-    start_from: list[dict[str, Value]] = Field(
+    start_from: list[dict[str, Choice]] = Field(
         default=[], max_length=MOST_VALUES, description="Hyperparameters to try first, in this order; those left out are sampled."
     )
     training: Training = Field(default=Training(), description="The learning-rate schedule; the rungs are checked against it.")

@@ -45,7 +45,9 @@ class NewRun(BaseModel):
     objective: Objective = Field(
         description="The metric that the trainable reports in every epoch.", examples=[{"metric": "val_loss", "direction": "minimize"}]
     )
-    params: dict[str, Any] = Field(description="The hyperparameters by name: texts, numbers, true or false.", examples=[{"lr": 0.01}])
+    params: dict[str, Any] = Field(
+        description="The hyperparameters by name: texts, numbers, true, false, null, lists or mappings.", examples=[{"lr": 0.01}]
+    )
     epochs: int = Field(ge=1, description="Epochs to train.", examples=[10])
     resources: dict[str, Any] = Field(
         default={}, description="What it needs, as `resources` in a sweep's spec.", examples=[{"cpus": 2, "memory": "4Gi"}]

@@ -97,6 +97,18 @@ def results(backend: Backend, sweep: str) -> list[tuple[Any, ...]]:
     return [(trial.number, str(trial.status), trial.results) for trial in state.trials]
 
 
+def test_a_trial_over_http_gets_null_lists_and_mappings_as_they_are(client: TestClient, external: Small) -> None:
+    layers: list[Any] = [None, [64, 64], {"wide": [128], "deep": None}]
+    space = {"layers": {"categorical": layers}, "depth": {"constant": None}, "x": {"float": {"low": 0.0, "high": 1.0}}}
+    starts = [{"layers": value, "x": 0.5} for value in layers]
+    study = opened(client, external(space=space, start_from=starts, strategy={"tpe": {"budget": 1}}, max_trials=4))
+    for value in layers:
+        given = asked(client, study)
+        assert given["params"] == {"layers": value, "depth": None, "x": 0.5}
+        told(client, study, given, 1, 0.5)
+    assert asked(client, study)["params"]["layers"] in layers
+
+
 @pytest.mark.parametrize("strategy", ["asha", "median"])
 def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
     client: TestClient, either_backend: Backend, external: Small, strategy: str

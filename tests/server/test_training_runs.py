@@ -186,7 +186,7 @@ def test_what_is_asked_again_with_its_key_is_done_once(client: TestClient, eithe
         ({"dataset": "points@\0"}, 404, "no dataset snapshot"),
         ({"dataset": "points"}, 404, "give name@digest or a digest"),
         ({"params": {}}, 422, "params = {}"),
-        ({"params": {"x": {"nested": 1}}}, 422, "space.x.constant"),
+        ({"params": {"x": {"nested": "1e-3"}}}, 422, "space.x.constant.nested"),
         ({"project": "a b"}, 422, "name = 'a b'"),
         ({"trainable": "train"}, 422, "give module:function"),
         ({"resources": {"cpus": 4000}}, 422, "resources.cpus = 4000"),

@@ -14,7 +14,7 @@ from typing import Any
 from resources.analysis.summary import SweepSummary
 from resources.analysis.timeline import Timeline
 from resources.evaluation.figures.style import BAD, SAMPLED, Figure, in_epochs, missing, not_drawn, styled, value_range, without_outliers
-from resources.search.suggest import distribution_of, load_optuna
+from resources.search.suggest import distribution_of, load_optuna, searched
 from resources.sweep_spec import SweepSpec
 
 _FOR_IMPORTANCES = 10  # trials with a result that are needed
@@ -153,12 +153,12 @@ class ParamFigures:
         complete = load_optuna().trial.TrialState.COMPLETE
         standings = {standing.trial: standing for standing in self._summary.standings}
         metrics = [objective["metric"] for objective in self._summary.objectives]
-        searched, trials = _searched(self._spec), []
+        trials = []
         for milestone in timeline.milestones:
             if milestone.value is None or milestone.epochs != self.epochs:
                 continue
             standing = standings[milestone.trial]
-            params = {name: standing.params[name] for name in searched if name in standing.params}
+            params = searched(self._spec.space, standing.params)
             others = [standing.metrics[metric] for metric in metrics[1:]]
             trial = new_trial(
                 complete,
@@ -209,7 +209,7 @@ class ParamFigures:
 
 
 def _searched(spec: SweepSpec) -> list[str]:
-    return [name for name, parameter in spec.space.items() if parameter.constant is None]
+    return [name for name, parameter in spec.space.items() if not parameter.is_fixed]
 
 
 def _none_or_one(names: Sequence[str]) -> str:

@@ -244,7 +244,7 @@ function Trials({ sweep }) {
             <td><${Badge} status=${became(trial, sweep)} /></td>
             <td class="right strong">${number(trial.objective)}</td>
             <td class="right">${trial.epochs ?? NONE}</td>
-            ${params.map((name) => html`<td key=${name} class="right">${shown(trial.params[name])}</td>`)}
+            ${params.map((name) => html`<${Param} key=${name} value=${trial.params[name]} />`)}
             <td class="right">${duration(trial.seconds)}</td>
             ${reasons && html`<td class="wrap muted">${trial.waiting ?? trial.error ?? ""}</td>`}
           </tr>`,
@@ -253,6 +253,15 @@ function Trials({ sweep }) {
     </div>
     ${chosen.length > listed.length && html`<p class="more"><button type="button" onClick=${() => setQuery({ trials: "all" })}>Show all ${chosen.length} trials</button></p>`}
   <//>`;
+}
+
+/**
+ * A param's value: null is one, as undefined is none; of a long list or mapping the start, and the whole where one points at it.
+ * @param {{value: unknown}} props
+ */
+function Param({ value }) {
+  const text = value === null ? "null" : shown(value);
+  return html`<td class="right param" title=${text}>${text}</td>`;
 }
 
 /**
@@ -267,7 +276,9 @@ function valueOf(trial, by, sweep, rank) {
   if (by === "trial") return trial.number;
   if (by === "status") return became(trial, sweep);
   if (by === "time") return trial.seconds;
-  return by.startsWith("params.") ? trial.params[by.slice("params.".length)] : trial[by];
+  if (!by.startsWith("params.")) return trial[by];
+  const value = trial.params[by.slice("params.".length)];
+  return typeof value === "object" && value !== null ? shown(value) : value;
 }
 
 /** The report's own figures, which bring Plotly with them: only when they are asked for. @param {{id: string}} props */

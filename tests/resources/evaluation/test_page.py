@@ -127,6 +127,18 @@ def test_conditional_parameters_are_shown_where_they_exist(page: Callable[..., s
 
 
 @pytest.mark.slow
+def test_lists_mappings_and_null_have_short_names_on_the_page(page: Callable[..., str]) -> None:
+    choices = [None, [64, 64], {"name": "sgd"}, list(range(50))]
+    space = {"layers": {"categorical": choices}, "x": {"float": {"low": 0.0, "high": 1.0}}, "depth": {"constant": None}}
+    starts = [{"layers": choice} for choice in choices]
+    shown = page(space=space, start_from=starts, strategy={"random": {"budget": 2}}, max_trials=14)
+    for name in ("null", "[64, 64]", "{&#34;name&#34;: &#34;sgd&#34;}"):
+        assert f'<td class="n">{name}</td>' in shown
+    assert re.search(r'<td class="n">\[0, 1, 2, [0-9, ]+…[0-9a-f]{8}</td>', shown)
+    assert {"Slices: layers, x", "Parallel coordinates"} <= set(figure_titles(shown))
+
+
+@pytest.mark.slow
 def test_a_single_trial_has_a_page(page: Callable[..., str]) -> None:
     shown = page(max_trials=1, strategy={"random": {"budget": 1}})
     assert "Only x was searched, so there is nothing to compare." in shown

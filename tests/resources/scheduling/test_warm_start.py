@@ -124,6 +124,8 @@ MAPPED: list[tuple[dict[str, Any], list[str], list[dict[str, Any]]]] = [
     ({**SPACE, "kind": {"categorical": ["b", "c"]}, "momentum": {"constant": 0.5}}, [], [{**POINTS[n], "momentum": 0.5} for n in (0, 2)]),
     ({**SPACE, "kind": {"constant": "a"}}, [], POINTS[1:2]),
     ({**SPACE, "width": {"constant": 64}}, [], [{**params, "width": 64} for params in POINTS]),
+    ({**SPACE, "width": {"constant": None}}, [], [{**params, "width": None} for params in POINTS]),
+    ({**SPACE, "width": {"categorical": [[64]]}}, [], [{**params, "width": [64]} for params in POINTS]),
     (SPACE, ["x * n <= 2"], POINTS[:2]),
 ]
 
@@ -135,6 +137,21 @@ def test_trials_are_mapped_to_the_new_space_and_dropped_where_they_are_no_points
     earlier = searched(backend, first(small_spec))
     spec = small_spec(space=space, constraints=constraints, strategy=TPE, warm_start=[earlier])
     assert [trial.params for trial in learned_by(backend, spec)] == expected
+
+
+def test_lists_mappings_and_null_are_learned_from(either_backend: Backend, small_spec: Spec) -> None:
+    x = SPACE["x"]
+    layers: list[Any] = [[64, 64], None, {"wide": [128], "deep": None}]
+    points = [{"x": 0.1 * place, "layers": value} for place, value in enumerate(layers)]
+    given = {"x": x, "layers": {"categorical": layers}}
+    earlier = searched(either_backend, first(small_spec, space=given, start_from=points))
+    fewer = {"x": x, "layers": {"categorical": [layers[2], [64.0, 64], "other"]}}
+    spec = small_spec(space=fewer, strategy=TPE, warm_start=[earlier])
+    sweep = opened(either_backend, spec)
+    assert [trial.params for trial in learned(either_backend, sweep)] == [points[0], points[2]]
+    given_next = Scheduler(either_backend.catalog, sweep).next_work("w")
+    assert isinstance(given_next, Assignment)
+    assert given_next.params["layers"] in fewer["layers"]["categorical"]
 
 
 # Why nothing can be learned from a sweep: how the earlier and the new one differ from what goes together, and what is said.

@@ -198,7 +198,7 @@ def test_a_float_range_without_steps_or_points_has_no_axis() -> None:
         ({"optimizer": "adam", "beta": True, "epochs": 3}, "beta = True"),
         ({"optimizer": "adam", "beta": 0.9, "epochs": 4}, "epochs = 4: give 3"),
         ({"optimizer": "adam", "beta": 0.9, "epochs": 3, "momentum": 0.5}, "momentum = 0.5: it exists only when"),
-        ({"optimizer": "rms", "epochs": 3}, "optimizer = 'rms': give one of ['adam', 'sgd']"),
+        ({"optimizer": "rms", "epochs": 3}, "optimizer = 'rms': give one of 'adam', 'sgd'"),
         ({"optimizer": "adam", "beta": 0.9, "epochs": 3, "epoch": 3}, "epoch = 3: there is no such parameter, did you mean 'epochs'"),
     ],
 )
