@@ -1,6 +1,6 @@
 """The columns that a loader reads: which types, where their buffers are, and what a batch of them is as NumPy arrays or as Arrow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,11 @@ class Column:
     offset_bytes: int = 0
     data_buffer: int = 0
     nodes: int = 1
+
+    @property
+    def has_null(self) -> bool:
+        """Whether NumPy has a value for a null of it: NaN, NaT, or None among objects."""
+        return self.kind == "variable" or self.dtype.kind in "fmM"
 
     @property
     def row_bytes(self) -> int:
@@ -86,24 +91,54 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
         if column is None:
             raise InvalidInput(
                 f"column {name!r} of {where} is of type {schema.field(name).type}, which a loader does not read: it reads {ACCEPTED}; "
-                "name the columns to read by columns=[…]"
+                "name the columns to read by columns=[…], or give it another form in the dataset's transform"
             )
         found.append(column)
     return found
+
+
+def refuse_nulls(columns: Sequence[Column], statistics: Sequence[Mapping[str, Mapping[str, Any]]], where: str, *, for_numpy: bool) -> None:
+    """Refuse columns with nulls that batches of them could not have, by what was counted when the snapshot was taken.
+
+    Args:
+        statistics: by column, of each part of the rows; see :meth:`halving.data.dataset.Dataset.statistics`.
+        where: the dataset and split, for messages.
+        for_numpy: whether batches are NumPy arrays; Arrow has null for any row.
+
+    Raises:
+        InvalidInput: naming the first column that has such nulls, how many, and what to do.
+    """
+    for column in columns:
+        nulls, items = (sum(part.get(column.name, {}).get(count, 0) for part in statistics) for count in ("nulls", "null_items"))
+        what = f"column {column.name!r} of {where} is of type {column.type} and has"
+        if items:
+            raise InvalidInput(
+                f"{what} {_counted(items)} within its lists, which a loader does not read: "
+                "fill them in the dataset's transform, or leave the column out by columns=[…]"
+            )
+        if nulls and for_numpy and not column.has_null:
+            raise InvalidInput(
+                f"{what} {_counted(nulls)}, for which NumPy has no value: fill them in transform=…, which is given Arrow, "
+                "or in the dataset's transform, or leave the column out by columns=[…]"
+            )
+
+
+def _counted(nulls: int) -> str:
+    return "1 null" if nulls == 1 else f"{nulls:,} nulls"
 
 
 def as_numpy(gathered: Gathered, begin: int, end: int) -> "Array":
     """Some of the rows as an array: of numbers ``(rows, *shape)``; of ``bytes``, ``str`` or arrays ``(rows,)``, with None for null.
 
     Raises:
-        InvalidInput: a row of integers or booleans is null, for which NumPy has no value.
+        InvalidInput: a row of integers or booleans is null, for which NumPy has no value, or a text is not UTF-8.
     """
     column, values = gathered.column, gathered.values[begin:end]
     valid = None if gathered.valid is None else gathered.valid[begin:end]
     if column.kind == "variable":
         return _objects(column, values, valid)
     if valid is not None and not valid.all():
-        if column.dtype.kind not in "fmM":
+        if not column.has_null:
             raise InvalidInput(
                 f"column {column.name!r} of type {column.type} has a null, for which NumPy has no number: "
                 "fill it in transform=…, which is given Arrow, or when the dataset is made"
@@ -129,8 +164,18 @@ def _objects(column: Column, views: "list[memoryview]", valid: "Array | None") -
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     for place, view in enumerate(views):
         if valid is None or valid[place]:
-            found[place] = str(view, "utf-8") if is_text else np.frombuffer(view, column.dtype).copy() if is_list else bytes(view)
+            found[place] = _text(column, view) if is_text else np.frombuffer(view, column.dtype).copy() if is_list else bytes(view)
     return found
+
+
+def _text(column: Column, view: memoryview) -> str:
+    try:
+        return str(view, "utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            f"column {column.name!r} of type {column.type} has {bytes(view[:40])!r}, which is not UTF-8: "
+            "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
+        ) from None
 
 
 def _arrow(gathered: Gathered) -> "pa.Array":

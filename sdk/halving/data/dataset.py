@@ -95,11 +95,25 @@ class Dataset:
         Raises:
             NotFound: the snapshot has no such split or fold.
         """
-        parts = self.train_on if split == _TRAIN else (split,)
-        return [shard for part in parts for shard in self._stored(part, fold)]
+        return [shard for name in self._stored_splits(split, fold) for shard in shards_of(self.manifest, name)]
 
-    def _stored(self, split: str, fold: int | None) -> list[Shard]:
-        """The shards of one stored split."""
+    def statistics(self, split: str, fold: int | None = None) -> list[Mapping[str, Mapping[str, Any]]]:
+        """What the columns of a split hold, in each of the parts that it is stored in: ``nulls`` (of floats NaN, too), ``null_items``
+        within lists, and what else was counted when the snapshot was taken.
+
+        Raises:
+            NotFound: the snapshot has no such split or fold.
+        """
+        counted: Mapping[str, Mapping[str, Mapping[str, Any]]] = self.manifest.get("statistics", {})
+        return [counted.get(name, {}) for name in self._stored_splits(split, fold)]
+
+    def _stored_splits(self, split: str, fold: int | None) -> list[str]:
+        """The names of the stored splits that a split consists of."""
+        parts = self.train_on if split == _TRAIN else (split,)
+        return [name for part in parts for name in self._stored(part, fold)]
+
+    def _stored(self, split: str, fold: int | None) -> list[str]:
+        """The names of the stored splits that one part of a split consists of."""
         folds = self.folds
         if fold is not None and not (0 <= fold < folds):
             has = f"the folds 0 to {folds - 1}" if folds else "no folds"
@@ -112,7 +126,7 @@ class Dataset:
             names = [split]
         if missing := [name for name in names if name not in self.manifest["splits"]]:
             raise NotFound(f"dataset {self.name} has no split {missing[0]!r}; it has {sorted(self.manifest['splits'])}")
-        return [shard for name in names for shard in shards_of(self.manifest, name)]
+        return names
 
     def read(self, split: str | None = None, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "pa.Table":
         """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names, each time.
@@ -135,7 +149,8 @@ class Dataset:
         if split is not None:
             shards = self.shards(split, fold)
         else:
-            shards = [shard for name in sorted(self.manifest["splits"]) for shard in self._stored(name, fold)]
+            names = [stored for name in sorted(self.manifest["splits"]) for stored in self._stored(name, fold)]
+            shards = [shard for name in names for shard in shards_of(self.manifest, name)]
         size, available = sum(shard.bytes for shard in shards), available_memory()
         if available is not None and size > available:
             what = f"the split {split!r}" if split is not None else "all splits"
@@ -173,7 +188,8 @@ class Dataset:
 
         A batch is a dict of arrays, by column: of numbers ``(rows, …)``, where a fixed-size list adds a dimension; of ``bytes`` or ``str``
         (or arrays, for lists) with dtype object. Null is NaN, NaT or None. They are copies, yours to change. ``loader.torch(workers=4)``
-        gives tensors.
+        gives tensors. A split in which a whole number, a boolean, a date or a time of day is null is refused here unless there is a
+        ``transform``, and one in which an item of a list is null in any case.
 
         Shards of an object store are fetched ahead into a cache on this machine's disk: the folder ``HALVING_CACHE`` (default
         ``~/.cache/halving``) of at most ``HALVING_CACHE_BYTES`` (default: half of what is free). A shard of a folder is hashed once on this
@@ -195,7 +211,7 @@ class Dataset:
 
         Raises:
             NotFound: the snapshot has no such split or fold, or a shard is missing.
-            InvalidInput: a value is not accepted, the split is empty, or a column has a type that a loader does not read.
+            InvalidInput: a value is not accepted, the split is empty, or a column has a type or a null that a loader does not read.
             StoreError: a shard is damaged (also while iterating), or the store was unavailable for ten minutes.
         """
         from halving.data.loader import Loader

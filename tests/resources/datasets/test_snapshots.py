@@ -542,6 +542,33 @@ def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, prov
         dataset.loader("train", batch_size=100, fold=0).load_state_dict(other)
 
 
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [
+        (pa.array([None, 1, 2, 3] * 100), "is of type int64 and has [0-9]+ nulls, for which NumPy has no value"),
+        (pa.array([None, True, False, True] * 100), "is of type bool and has [0-9]+ nulls, for which NumPy has no value"),
+        (pa.array([[1.0], [2.0, None], [], None] * 100), "is of type list<.*double> and has [0-9]+ nulls within its lists"),
+        (
+            pa.array([[1, 2], [2, None]] * 200, pa.list_(pa.int64(), 2)),
+            r"is of type fixed_size_list<.*\[2\] and has [0-9]+ nulls within its lists",
+        ),
+        (pa.array([None, 0.5, float("nan"), 1.0] * 100), None),
+        (pa.array([None, "a", "b", "c"] * 100), None),
+        (pa.array([None, [1], [2, 3], []] * 100), None),
+    ],
+)
+def test_a_loader_of_a_snapshot_with_nulls_that_it_does_not_read_is_refused_when_it_is_opened(
+    backend: Backend, provide: Callable[..., DatasetSource], values: pa.Array, what: str | None
+) -> None:
+    table = pa.table({"id": np.arange(400), "x": values, "label": np.arange(400) % 3})
+    dataset = opened(backend, take_snapshot(backend.store, backend.catalog, provide(table)))
+    if what is None:
+        assert sum(len(batch["x"]) for batch in dataset.loader("train", batch_size=32)) == dataset.splits["train"]
+    else:
+        with pytest.raises(InvalidInput, match=f"column 'x' of split 'train' of dataset points {what}"):
+            dataset.loader("train", batch_size=32)
+
+
 def test_snapshots_of_two_datasets_are_two_though_their_rows_are_equal(backend: Backend) -> None:
     one, other = (take_snapshot(backend.store, backend.catalog, source(name=name)) for name in ("points", "others"))
     assert (one.name, other.name) == ("points", "others")

@@ -1,5 +1,6 @@
 """Snapshots of shards, written as they are published."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from halving import Dataset, Store
+from halving import Dataset, NotFound, Store
 from halving.data.shards import Shard
 
 
@@ -33,8 +34,25 @@ def snapshot(store: Store, splits: Mapping[str, Sequence[Shard]], name: str = "p
     dataset = Dataset(store, name, digest)
     rows = {split: sum(shard.rows for shard in shards) for split, shards in splits.items()}
     manifest = {"digest": digest, "target": "label", "rows": sum(rows.values()), "splits": rows, "shards": entries}
+    manifest["statistics"] = {split: nulls_of(store, shards) for split, shards in splits.items()}
     store.create(f"{dataset.folder}/manifest.json", json.dumps(manifest).encode())
     return dataset
+
+
+def nulls_of(store: Store, shards: Sequence[Shard]) -> dict[str, dict[str, int]]:
+    """How many nulls each column has, and within its lists, as statistics have them; of a shard that is gone or damaged nothing is said."""
+    counts: dict[str, dict[str, int]] = {}
+    for shard in shards:
+        with contextlib.suppress(pa.ArrowInvalid, NotFound):
+            table = pa.ipc.open_file(store.read(shard.name)).read_all()
+            for name in table.column_names:
+                count = counts.setdefault(name, {"nulls": 0, "null_items": 0})
+                count["nulls"] += table[name].null_count
+                items = table[name].combine_chunks()
+                while hasattr(items.type, "value_type") and not pa.types.is_map(items.type):
+                    items = items.flatten()
+                    count["null_items"] += items.null_count
+    return counts
 
 
 def sharded(store: Store, *tables: pa.Table, rows: int = 97, name: str = "points") -> Dataset:
