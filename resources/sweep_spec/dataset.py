@@ -136,9 +136,9 @@ class DataChecks(Strict):
 
     schema_as_before: Severity = Field(default="warn", description="Its columns and types are those of the snapshot before.")
     nulls: dict[Column, Annotated[float, Field(ge=0, le=1)]] = Field(
-        default={}, description="The share of nulls that a column may have; the target none, unless it is given here."
+        default={}, description="The share of null and NaN that a column may have; the target none, unless it is given here."
     )
-    nulls_severity: Severity = Field(default="block", description="No column has more nulls than it may.")
+    nulls_severity: Severity = Field(default="block", description="No column has more null and NaN than it may.")
     ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have.")
     ranges_severity: Severity = Field(default="block", description="No column leaves its range.")
     duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")

@@ -18,7 +18,7 @@ class Manifest:
         predictor, exporter: ``module:function``; without a predictor the version answers no tables.
         dataset, snapshot: the name and the digest of what it was trained on.
         train_on: the splits of it that were its train split.
-        input_schema: Arrow types by column; ``complete`` are the columns that had no nulls.
+        input_schema: Arrow types by column; ``complete`` are the columns that had neither null nor NaN.
         output_schema: ``type``, and ``classes`` where it has some.
         code: the predictor's and the exporter's own sources by path, by which it was judged; what is installed is in ``requirements``.
         report: the digest of the evaluation report.
