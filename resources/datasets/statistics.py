@@ -14,8 +14,8 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _LONGEST = 100  # characters of a text that is shown
 _TARGET_KINDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_boolean)
 Statistics = dict[str, dict[str, Any]]
-"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``min``, ``max`` (where it has an order),
-and of the target ``classes``: how many rows each has."""
+"""By column: ``nulls`` (of floats NaN, too), ``null_items`` within lists (where there are some), ``not_utf8`` (where a text is not),
+``min``, ``max`` (where it has an order), and of the target ``classes``: how many rows each has."""
 
 
 def statistics_of(rows: pa.RecordBatch, target: str) -> Statistics:
@@ -32,6 +32,8 @@ def merged(parts: Iterable[Statistics]) -> Statistics:
             have["nulls"] += found["nulls"]
             if "null_items" in found:
                 have["null_items"] = have.get("null_items", 0) + found["null_items"]
+            if "not_utf8" in found:
+                have["not_utf8"] = True
             for bound, choose in (("min", min), ("max", max)):
                 if bound in found:
                     have[bound] = choose(have[bound], found[bound]) if bound in have else found[bound]
@@ -76,6 +78,8 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
     kind = values.type
     if null_items:
         found["null_items"] = null_items
+    if not _is_utf8(column):
+        found["not_utf8"] = True
     if not (pa.types.is_struct(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)):
         found |= _bounds(comparable(values))
     if is_target and any(is_kind(column.type) for is_kind in _TARGET_KINDS):
@@ -86,6 +90,17 @@ def _of_column(column: pa.Array, is_target: bool) -> dict[str, Any]:
             pairs = zip(counted.field(0).to_pylist(), counted.field(1).to_pylist(), strict=True)
             found["classes"] = {str(value): count for value, count in sorted(pairs)}
     return found
+
+
+def _is_utf8(column: pa.Array) -> bool:
+    """Whether all texts are UTF-8, as Arrow takes for granted; what is no text is, too."""
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return True
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _bounds(values: pa.Array) -> dict[str, Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 ACCEPTED = "numbers, booleans, dates and times, binary, strings, fixed-size lists of numbers, and lists of numbers"
+_MEND_TEXT = "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,10 @@ def columns_of(schema: "pa.Schema", names: Sequence[str] | None, where: str) -> 
     return found
 
 
-def refuse_nulls(columns: Sequence[Column], statistics: Sequence[Mapping[str, Mapping[str, Any]]], where: str, *, for_numpy: bool) -> None:
-    """Refuse columns with nulls that batches of them could not have, by what was counted when the snapshot was taken.
+def refuse_unreadable(
+    columns: Sequence[Column], statistics: Sequence[Mapping[str, Mapping[str, Any]]], where: str, *, for_numpy: bool
+) -> None:
+    """Refuse columns with what batches of them could not have, by what was counted when the snapshot was taken: nulls, broken texts.
 
     Args:
         statistics: by column, of each part of the rows; see :meth:`halving.data.dataset.Dataset.statistics`.
@@ -106,7 +109,7 @@ def refuse_nulls(columns: Sequence[Column], statistics: Sequence[Mapping[str, Ma
         for_numpy: whether batches are NumPy arrays; Arrow has null for any row.
 
     Raises:
-        InvalidInput: naming the first column that has such nulls, how many, and what to do.
+        InvalidInput: naming the first column that has some, how many nulls there are, and what to do.
     """
     for column in columns:
         nulls, items = (sum(part.get(column.name, {}).get(count, 0) for part in statistics) for count in ("nulls", "null_items"))
@@ -121,6 +124,9 @@ def refuse_nulls(columns: Sequence[Column], statistics: Sequence[Mapping[str, Ma
                 f"{what} {_counted(nulls)}, for which NumPy has no value: fill them in transform=…, which is given Arrow, "
                 "or in the dataset's transform, or leave the column out by columns=[…]"
             )
+
+        if for_numpy and any("not_utf8" in part.get(column.name, {}) for part in statistics):
+            raise InvalidInput(f"{what} text that is not UTF-8: {_MEND_TEXT}")
 
 
 def _counted(nulls: int) -> str:
@@ -173,8 +179,7 @@ def _text(column: Column, view: memoryview) -> str:
         return str(view, "utf-8")
     except UnicodeDecodeError:
         raise InvalidInput(
-            f"column {column.name!r} of type {column.type} has {bytes(view[:40])!r}, which is not UTF-8: "
-            "make it text or binary in the dataset's transform, or read it by transform=…, which is given Arrow"
+            f"column {column.name!r} of type {column.type} has {bytes(view[:40])!r}, which is not UTF-8: {_MEND_TEXT}"
         ) from None
 
 

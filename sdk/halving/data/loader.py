@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from halving.data.batches import too_few
-from halving.data.columns import refuse_nulls
+from halving.data.columns import refuse_unreadable
 from halving.data.loader_plan import LoaderPlan
 from halving.data.prefetch import Prefetched
 from halving.data.waited import WAITED
@@ -73,7 +73,7 @@ class Loader:
         if too_few(self.plan.total, batch_size, ranks, drop_last):
             raise InvalidInput(_advice(self.plan))
         # A wrong name, and a null in the last batch, are errors here.
-        refuse_nulls(self.plan.columns, dataset.statistics(split, fold), self.plan.where, for_numpy=transform is None)
+        refuse_unreadable(self.plan.columns, dataset.statistics(split, fold), self.plan.where, for_numpy=transform is None)
 
     def __repr__(self) -> str:
         return f"Loader({self.plan.where}, epoch {self._epoch}, position {self._position:,} of {self.plan.total:,})"

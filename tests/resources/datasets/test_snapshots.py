@@ -552,12 +552,18 @@ def test_a_loader_hands_out_the_rows_of_a_split_each_once(backend: Backend, prov
             pa.array([[1, 2], [2, None]] * 200, pa.list_(pa.int64(), 2)),
             r"is of type fixed_size_list<.*\[2\] and has [0-9]+ nulls within its lists",
         ),
+        (
+            pa.array([b"a", b"caf\xe9", None, b"c"] * 100).view(pa.string()),
+            "is of type string and has text that is not UTF-8: make it text or",
+        ),
+        (pa.array(["a", "café", None, "💡"] * 100, pa.large_string()), None),
+        (pa.array([b"a", b"caf\xe9", None, b"c"] * 100), None),
         (pa.array([None, 0.5, float("nan"), 1.0] * 100), None),
         (pa.array([None, "a", "b", "c"] * 100), None),
         (pa.array([None, [1], [2, 3], []] * 100), None),
     ],
 )
-def test_a_loader_of_a_snapshot_with_nulls_that_it_does_not_read_is_refused_when_it_is_opened(
+def test_a_loader_of_a_snapshot_with_values_that_it_does_not_read_is_refused_when_it_is_opened(
     backend: Backend, provide: Callable[..., DatasetSource], values: pa.Array, what: str | None
 ) -> None:
     table = pa.table({"id": np.arange(400), "x": values, "label": np.arange(400) % 3})
