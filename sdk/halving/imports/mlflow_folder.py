@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote, urlsplit
 from halving.errors import ExtraMissing
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
-from halving.imports.reading import Unreadable, files_below, readable, reading
+from halving.imports.reading import Unreadable, files_below, is_left_behind, readable, reading
 
 _SCHEMES = ("", "file")
 _EXPERIMENT_HAS = ("lifecycle_stage", "name")
@@ -161,7 +161,7 @@ def folders_with_meta(folder: Path) -> list[Path]:
     """
     with reading(folder):
         try:
-            return sorted(path for path in folder.iterdir() if _may_have_meta(path))
+            return sorted(path for path in folder.iterdir() if not is_left_behind(path.name) and _may_have_meta(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
@@ -183,7 +183,7 @@ def files_at(address: str, base: Path) -> Iterator[MlflowFile]:
         return
     folder = base / (unquote(parts.path) if parts.scheme else address)
     with reading(folder):
-        for path in (path for path in files_below(folder) if path.is_file()):
+        for path in (path for path in files_below(folder, left_behind=True) if path.is_file()):
             yield MlflowFile(path.relative_to(folder).as_posix(), partial(_there, path), path.stat().st_size)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
-from halving.imports.reading import Unreadable, readable
+from halving.imports.reading import LEFT_BEHIND, Unreadable, is_left_behind, readable
 from halving.records.redaction import without_password
 from halving.records.typed_text import typed
 
@@ -142,6 +142,9 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
 def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterator[Artifact]:
     taken: dict[str, str] = {}
     for file in mlflow.files(run):
+        if is_left_behind(file.path):
+            skipped.add(LEFT_BEHIND)
+            continue
         yield Artifact(artifact_name(file.path, taken), file.open, file.size)
     if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not taken:
         skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")

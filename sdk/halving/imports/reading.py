@@ -11,6 +11,9 @@ from halving.imports.foreign_run import SourceUnreadable
 
 T = TypeVar("T")
 
+LEFT_BEHIND = "files that a file manager or a notebook left (.DS_Store, ._…, Thumbs.db, desktop.ini, .ipynb_checkpoints, __MACOSX)"
+_LEFT_NAMES = frozenset({".ds_store", "thumbs.db", "desktop.ini", ".ipynb_checkpoints", "__macosx"})
+
 
 class Unreadable(NamedTuple):
     """A run that cannot be read, or a part of a source in which there may be runs: a later import takes it.
@@ -52,18 +55,30 @@ def readable(name: str, read: Callable[[], T]) -> T | Unreadable:
         return Unreadable(name, str(error))
 
 
-def files_below(folder: Path, failed: Callable[[OSError], object] | None = None) -> list[Path]:
+def is_left_behind(path: str) -> bool:
+    """Whether a relative path is no data of a tool's: a file manager or a notebook left it, or the folder that it is in."""
+    return any(name.startswith("._") or name.casefold() in _LEFT_NAMES for name in path.split("/"))
+
+
+def files_below(folder: Path, failed: Callable[[OSError], object] | None = None, *, left_behind: bool = False) -> list[Path]:
     """The files in a folder and its folders, sorted; none where there is no such folder. (``Path.rglob`` leaves out what it may not list.)
 
     Args:
         failed: gets the error of a folder that cannot be listed. Without it that error is raised.
+        left_behind: also what :func:`is_left_behind`.
     """
 
     def note(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
             (failed or _raise)(error)
 
-    return sorted(Path(parent, name) for parent, _, names in os.walk(folder, onerror=note) for name in names)
+    found = []
+    for parent, folders, names in os.walk(folder, onerror=note):
+        if not left_behind:
+            folders[:] = [name for name in folders if not is_left_behind(name)]  # which is how os.walk is told to leave folders out
+            names = [name for name in names if not is_left_behind(name)]
+        found += [Path(parent, name) for name in names]
+    return sorted(found)
 
 
 def _raise(error: OSError) -> NoReturn:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
-from halving.imports.reading import Unreadable, files_below, readable
+from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
 from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
@@ -228,9 +228,12 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
     """The files that W&B keeps with the run, but for the media of its history. Names that are taken get six digits more."""
     taken: dict[str, str] = {}
     for log in logs:
-        for path in files_below(log.files):
+        for path in files_below(log.files, left_behind=True):
             inner = path.relative_to(log.files).as_posix()
             if inner.startswith("media/"):
+                continue
+            if is_left_behind(inner):
+                skipped.add(LEFT_BEHIND)
                 continue
             if not path.is_file():  # W&B links to files that were saved; they may be gone
                 skipped.add("saved files that are gone")
