@@ -1,7 +1,7 @@
 """Artifacts of tracked runs: blobs of the store, by the paths that clients gave them.
 
 A path can be written again, and the files of the store cannot: the next content has a record of its own (``NAME@2.json``), and the old
-record is deleted when the catalog has the new one.
+record is deleted when the catalog has the new one. Records have the paths as names.
 """
 
 import re
@@ -11,14 +11,11 @@ from sqlalchemy import ColumnElement, and_, delete, or_, select
 from sqlalchemy.orm import Session
 
 from halving.errors import InvalidInput, NotFound
-from halving.imports.foreign_run import plain_name, run_name
+from halving.identifiers import LONGEST_PATH, artifact_record
 from halving.records.run_record import RunRecords
 from halving.store.store import Store
 from resources.catalog import TrackedArtifactRow
 from resources.tracking.runs import Tracked
-
-LONGEST_PATH = 2_000
-"""Bytes in UTF-8: what Postgres takes into an index, beside the run."""
 
 _AGAIN = re.compile(r"(.*)@(\d+)")
 
@@ -29,15 +26,31 @@ def check_path(path: str) -> str:
     Raises:
         InvalidInput: it is not.
     """
-    parts = path.split("/")
-    if (
-        len(path.encode(errors="surrogatepass")) > LONGEST_PATH
-        or any(part in ("", ".", "..") for part in parts)
-        or "\\" in path
-        or re.search(r"[\x00-\x1f\x7f]|%2[ef]", path, re.I)
-    ):
+    if not path or normal_path(path) != path:
         raise InvalidInput("Invalid path")
     return path
+
+
+def normal_path(path: str) -> str:
+    """A path below a run's artifacts, as it is written plainly: ``deep/../a//b/.`` is ``a/b``. That of the folder of all is empty.
+
+    Raises:
+        InvalidInput: it leads out of the run's artifacts, is too long, or has signs that other systems may take for ways out.
+    """
+    if path.startswith("/") or "\\" in path or re.search(r"[\x00-\x1f\x7f\ud800-\udfff]|%2[ef]", path, re.I):
+        raise InvalidInput("Invalid path")
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if not parts:
+                raise InvalidInput("Invalid path")
+            parts.pop()
+        elif part not in ("", "."):
+            parts.append(part)
+    plain = "/".join(parts)
+    if len(plain.encode()) > LONGEST_PATH:
+        raise InvalidInput("Invalid path")
+    return plain
 
 
 def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, digest: str, size: int) -> str | None:
@@ -57,10 +70,10 @@ def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, di
     records = RunRecords(store, tracked.project, run)
     row = session.get(TrackedArtifactRow, (run, path))
     if row is None:
-        name = _plain(path)
+        name = artifact_record(path, plain=not _AGAIN.fullmatch(path))  # a@2 would be the second record of a
         while store.exists(f"{records.folder}/artifacts/{name}.json"):  # of a server that was killed, or what was deleted
             name = _next(name)
-        records.add_artifact(name, digest, size)
+        records.add_artifact(path, digest, size, record=name)
         session.add(TrackedArtifactRow(run=run, path=path, name=name, digest=digest, bytes=size))
         return None
     if row.digest == digest:
@@ -69,7 +82,7 @@ def put_artifact(session: Session, store: Store, tracked: Tracked, path: str, di
     name = _next(before)
     while store.exists(f"{records.folder}/artifacts/{name}.json"):
         name = _next(name)
-    records.add_artifact(name, digest, size)
+    records.add_artifact(path, digest, size, record=name)
     row.name, row.digest, row.bytes = name, digest, size
     return before
 
@@ -118,11 +131,6 @@ def delete_records(store: Store, tracked: Tracked, names: Sequence[str]) -> None
 def _below(path: str) -> ColumnElement[bool]:
     """What is in a folder, compared byte by byte as both databases order it, not by LIKE, which folds case on SQLite."""
     return and_(TrackedArtifactRow.path > f"{path}/", TrackedArtifactRow.path < f"{path}0")  # 0 is what comes after a slash
-
-
-def _plain(path: str) -> str:
-    """The name of a path's first record: the path where it is a name of ours that no later record can have."""
-    return path if plain_name(path, otherwise="") == path and not _AGAIN.fullmatch(path) else run_name(path, path)
 
 
 def _next(name: str) -> str:

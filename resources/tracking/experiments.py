@@ -7,8 +7,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from halving.errors import AlreadyExists, InvalidInput, NotFound
-from halving.identifiers import check_name
-from halving.imports.foreign_run import plain_name, run_name
+from halving.identifiers import check_name, plain_name
+from halving.imports.foreign_run import run_name
 from halving.records import amendments
 from resources.catalog import ExperimentRow
 

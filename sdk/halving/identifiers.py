@@ -1,5 +1,6 @@
 """Names that become paths, partition keys and column values."""
 
+import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
@@ -8,7 +9,16 @@ from halving.errors import InvalidInput
 
 NAME_RULE = "give 1-128 letters, digits or . _ @ + -, beginning with a letter or digit"
 
+ARTIFACT_RULE = (
+    "give text of 1-2,000 bytes without control characters: a name, or a path like plots/loss.png, none of whose parts is empty, . or .."
+)
+LONGEST_PATH = 2_000
+"""Of an artifact's name, bytes in UTF-8: what Postgres takes into an index, beside the run."""
+
+_LONGEST = 128
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+_MADE = re.compile(r".*-[0-9a-f]{16}", re.DOTALL)
+_CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")  # with halves of surrogate pairs: bytes of a file's name that are no UTF-8
 
 
 def check_name(field: str, value: str) -> str:
@@ -20,6 +30,47 @@ def check_name(field: str, value: str) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InvalidInput(f"{field} {value!r} is not accepted: {NAME_RULE}")
     return value
+
+
+def plain_name(name: str, *, otherwise: str) -> str:
+    """A name that we accept, as much like ``name`` as it can be: ``My runs/a`` becomes ``My-runs-a``.
+
+    Args:
+        otherwise: where nothing of ``name`` can be used.
+    """
+    plain = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).strip("-")
+    return re.sub(r"^[^A-Za-z0-9]+", "", plain)[:_LONGEST] or otherwise
+
+
+def is_artifact_name(value: object) -> bool:
+    """Whether it may name an artifact: a relative path that is written in one way only."""
+    if not isinstance(value, str) or _CONTROL.search(value) or len(value.encode()) > LONGEST_PATH:
+        return False
+    return all(part not in ("", ".", "..") for part in value.split("/"))
+
+
+def check_artifact_name(field: str, value: str) -> str:
+    """Give the name of an artifact back if it is accepted.
+
+    Raises:
+        InvalidInput: with the field and the value.
+    """
+    if not is_artifact_name(value):
+        raise InvalidInput(f"{field} {value!r:.200} is not accepted: {ARTIFACT_RULE}")
+    return value
+
+
+def artifact_record(name: str, *, plain: bool = True) -> str:
+    """What the record of an artifact is called in the store, without ``.json``: its name where that is a plain one, else one made of it.
+
+    Two names never get one record: a name that looks as if it were made gets another one.
+
+    Args:
+        plain: whether it may be the name itself.
+    """
+    if plain and _NAME.fullmatch(name) and not _MADE.fullmatch(name):
+        return name
+    return f"{plain_name(name, otherwise='file')[:111]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def new_id() -> str:

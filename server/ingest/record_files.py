@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
-from halving.identifiers import check_name
+from halving.identifiers import artifact_record, check_artifact_name, check_name
 from halving.ingest.values import is_key
 from halving.store.store import blob_name
 
@@ -154,8 +154,10 @@ def _checkpoint(given: dict[str, Any], file: RunFile) -> None:
 
 
 def _artifact(given: dict[str, Any], file: RunFile) -> None:
-    if check_name("artifact name", given.get("name", "")) + ".json" != file.rest.removeprefix("artifacts/"):
-        raise InvalidInput(f"name = {given['name']!r} is not accepted: the file's name is {file.rest!r}")
+    name = check_artifact_name("artifact name", given.get("name", ""))
+    if file.rest != f"artifacts/{artifact_record(name)}.json":
+        message = f"the file's name is {file.rest!r}, and that of such an artifact is {f'artifacts/{artifact_record(name)}.json'!r}"
+        raise InvalidInput(f"name = {name!r:.200} is not accepted: {message}")
     _digest(given)
     _count(given, "bytes")
 

@@ -71,7 +71,8 @@ def _type_and_name(folder: str, run: str, row: Row) -> tuple[str, str]:
     if folder == "checkpoints":
         return OCTETS, f"{run}-{row.get('epoch')}.ckpt"
     if folder == "artifacts":
-        return inert_type(None, row["name"]), row["name"]
+        name = row["name"].rpartition("/")[2]
+        return inert_type(None, name), name
     return inert_type(str(row.get("media_type")), ""), _name(row)
 
 

@@ -30,7 +30,9 @@ from server.mlflow.runs import seen
 
 _VERSIONS, _CHECKPOINT = "registered-models/", "checkpoint"
 _DIGITS = 10  # with as many a number may not fit into the catalog
-_OWNED = re.compile(r"(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts(?:/(?P<path>.*))?")
+_OWNED = re.compile(
+    r"(?P<root>(?:(?P<before>.+?)/)??(?:(?P<run>[0-9a-f]{32})|models/(?P<model>m-[0-9a-f]{32}))/artifacts)(?:/(?P<path>.*))?"
+)
 _ID = re.compile(r"(^|/)(m-)?[0-9a-f]{32}(/|$)")
 _TOKEN = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _TEXTS = frozenset(  # extensions, and names without one, that MLflow sends as plain text
@@ -66,9 +68,7 @@ _TEXTS = frozenset(  # extensions, and names without one, that MLflow sends as p
 
 
 def list_of_run(call: Call) -> dict[str, Any]:
-    path = (call.maybe_text("path") or "").rstrip("/")
-    if path:
-        artifacts.check_path(path)
+    path = artifacts.normal_path((call.maybe_text("path") or "").rstrip("/"))
     with call.state.catalog.read() as session:
         found = seen(call, session)
         files = artifacts.list_artifacts(session, found.row.id, path)
@@ -94,11 +94,11 @@ def list_of_proxy(call: Call) -> dict[str, Any]:
 async def get(call: Call, address: str) -> Response:
     """A file, to be saved rather than shown: what it holds, somebody may have written against us."""
 
-    def find() -> tuple[int, Iterator[bytes]]:
+    def find() -> tuple[str, int, Iterator[bytes]]:
         with call.state.catalog.read() as session:
             if address.startswith(_VERSIONS):
                 checkpoint = download(call.state.store, _checkpoint(call, session, address))
-                return checkpoint.size, checkpoint.pieces
+                return address, checkpoint.size, checkpoint.pieces
             found, path = _named(call, session, address)
             try:
                 row = artifacts.find_artifact(session, found.row.id, path)
@@ -107,13 +107,13 @@ async def get(call: Call, address: str) -> Response:
                     message = f"Artifact path refers to a directory, not a file: '{address}'"
                     raise Refused("INVALID_PARAMETER_VALUE", message) from None
                 raise
-            return row.bytes, _blob(call.state.store, row.digest)
+            return path, row.bytes, _blob(call.state.store, row.digest)
 
-    size, parts = await run_in_threadpool(find)
+    path, size, parts = await run_in_threadpool(find)
     # The first is read before the answer begins, so that a fault of the store is answered as one.
     first = await call.state.store_threads.run(next, parts, b"")
     rest = call.state.store_threads.stream(parts)
-    name = address.rpartition("/")[2]
+    name = path.rpartition("/")[2]
     headers = {
         "Content-Length": str(size),
         "Content-Type": _media_type(name),
@@ -132,8 +132,10 @@ async def put(call: Call, address: str, request: Request) -> dict[str, Any]:
 
 
 def delete(call: Call, address: str) -> dict[str, Any]:
+    """Delete a file, or a folder with all in it. Its path is plain: ``folder/..`` would be everything."""
     if not address.strip("/"):  # all that is free, of everybody
         raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+    artifacts.check_path(address)
     with call.state.catalog.write() as session:
         found, path = _written(call, session, address, lock=True)
         names = artifacts.delete_artifacts(session, found.row.id, path)
@@ -158,7 +160,8 @@ def check(call: Call, address: str) -> None:
     with call.state.catalog.read() as session:
         _, path = _written(call, session, address)
         if not path:
-            raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
+            message = "Invalid path: the file has no name (MLflow's clients send nothing of a name from # on)"
+            raise Refused("INVALID_PARAMETER_VALUE", message)
 
 
 def _written(call: Call, session: Session, address: str, *, lock: bool = False) -> tuple[Tracked, str]:
@@ -174,18 +177,21 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False, de
     Below the location of a run's experiment these are ``RUN/artifacts/PATH`` and ``models/MODEL/artifacts/PATH``. What has not this form is
     free, and in a run of its own; the empty address is the folder of all that is free.
 
+    The path in a run may be written in any way that stays in it, ``./a`` or ``deep/../a``; all else is plain.
+
     Args:
         deleted: whether a deleted model is found, of which there may be versions.
     """
-    if address:
-        artifacts.check_path(address)
     parsed = _OWNED.fullmatch(address)
+    if address:
+        artifacts.check_path(address if parsed is None else parsed["root"])
     if parsed is None:
         if f"{address}/".startswith(_VERSIONS) or _ID.search(address):  # the way out of a run's artifacts leads nowhere
             raise Refused("INVALID_PARAMETER_VALUE", "Invalid path")
         found = free_run(session, lock=lock)
         call.check(found.project, f"artifact {address!r}")
         return found, address
+    path = artifacts.normal_path(parsed["path"] or "")
     run, below = parsed["run"], ""
     if model := parsed["model"]:
         run, below = find_model(session, model, deleted=deleted).run, f"{FOLDER}/{model}/"
@@ -194,7 +200,7 @@ def _named(call: Call, session: Session, address: str, *, lock: bool = False, de
     if place.scheme != "mlflow-artifacts" or place.path.strip("/") != (parsed["before"] or ""):
         raise Refused("RESOURCE_DOES_NOT_EXIST", f"Run with id={run} not found")
     call.check(found.project, f"run {run!r}")
-    return found, f"{below}{parsed['path'] or ''}".rstrip("/")
+    return found, f"{below}{path}".rstrip("/")
 
 
 def _checkpoint(call: Call, session: Session, address: str) -> str:

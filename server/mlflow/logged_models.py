@@ -108,9 +108,7 @@ def log_params(call: Call) -> dict[str, Any]:
 
 def list_files(call: Call) -> dict[str, Any]:
     """The files of a model, in a folder of its own."""
-    path = (call.maybe_text("artifact_directory_path") or "").strip("/")
-    if path:
-        artifacts.check_path(path)
+    path = artifacts.normal_path((call.maybe_text("artifact_directory_path") or "").strip("/"))
     with call.state.catalog.read() as session:
         row, found = _seen(call, session)
         below = f"{FOLDER}/{row.id}/{path}".rstrip("/")

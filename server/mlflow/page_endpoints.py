@@ -39,7 +39,7 @@ async def upload_file(call: Call, request: Request) -> dict[str, Any]:
 
     def address() -> str:
         with call.state.catalog.read() as session:
-            return _address(_root_of_run(call, session), files.check_path(call.text("path")))
+            return _address(_root_of_run(call, session), files.normal_path(call.text("path")))
 
     return await artifacts.put(call, await run_in_threadpool(address), request)
 
@@ -48,7 +48,7 @@ async def _sent(call: Call, field: str, root: Callable[[Session], str]) -> Respo
     """A file below the folder that ``root`` finds."""
     if not call.maybe_text(field):
         raise missing(field)
-    path = files.check_path(call.text(field))
+    path = files.normal_path(call.text(field))
 
     def address() -> str:
         with call.state.catalog.read() as session:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 from typing import Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -66,6 +67,8 @@ async def answer_proxy(request: Request) -> Response:
         return await _answer_upload(request, address)
     if begin != "artifacts" or method not in ("GET", "PUT", "DELETE"):
         return _unknown(method, path)
+    if address and request.url.query:  # none of these has a query: a name with a ? arrives in two parts
+        address = f"{address}?{unquote(request.url.query)}"
     try:
         call = _call(request, _query(request), audited=False)
         if method == "PUT":

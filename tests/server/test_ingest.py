@@ -454,6 +454,8 @@ _DIGEST = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
         ("end-0001.json", {"status": "so so", "time": _RECORD["started"]}, "status = 'so so' is not accepted"),
         ("end-0001.json", {"status": "finished", "time": _RECORD["started"], "summary": {"a": "b"}}, "summary is not accepted"),
         ("checkpoints/00000001-0001-000000.json", {"epoch": 1, "attempt": 1, "digest": "x", "reported": {}}, "digest 'x' is not accepted"),
+        ("artifacts/a.json", {"name": "../b", "digest": _DIGEST, "bytes": 3}, "artifact name '../b' is not accepted: give text of 1-2,000"),
+        ("artifacts/a-b.json", {"name": "a/b", "digest": _DIGEST, "bytes": 3}, "'artifacts/a-b-c14cddc033f64b9d.json'"),
         ("artifacts/a.json", {"name": "b", "digest": _DIGEST, "bytes": 3}, "name = 'b' is not accepted: the file's name is"),
         ("media/0001-main-000001-00000000.json", {"key": "k", "step": "1"}, "step = '1' is not accepted"),
     ],

@@ -35,6 +35,7 @@ from tests.server.ingested import points, stored
 from tests.server.processes import ServerProcess, server_of
 from tests.waiting import wait_for
 
+ODD_NAMES = ["Confusion matrix (épreuve 2) 50%.csv", "a+b=c&d.txt", "#3 résumé.md", "日本語.json", "deep/er/[1]?.pt", "A", "a", ".hidden"]
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:halving")]
 
 
@@ -69,6 +70,10 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerPro
             run.report(val_loss=1.0 / epoch)
             run.save(weights=np.full(4, epoch))
         run.log_artifact(tmp_path / "notes.txt")
+        for name in ODD_NAMES:
+            (tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "folder" / name).write_text(name)
+        run.log_artifact(tmp_path / "folder")
     again = halving.init("p", url=server.address, id=run.id)
     assert (again.attempt, again.params, again.restore(weights=None)["weights"].tolist(), again.epoch) == (2, {"lr": 0.1}, [2] * 4, 2)
     again.finish()
@@ -78,7 +83,10 @@ def test_a_run_by_a_server_has_all_that_a_run_by_the_store_has(server: ServerPro
     assert _steps(root, run.id) == [1, 2]
     media = plain_http.get(f"{server.address}/api/v1/media", params={"run": f"p/{run.id}"}).json()["media"]
     assert [(row["key"], row["step"]) for row in media] == [("sample", 1), ("sample", 2)]
-    (artifact,) = plain_http.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]
+    artifacts = {row["name"]: row for row in plain_http.get(f"{server.address}/api/v1/runs/p/{run.id}").json()["artifacts"]}
+    artifact = artifacts.pop("notes.txt")
+    contents = {name: Store(root).get_blob(row["digest"]).decode() for name, row in artifacts.items()}
+    assert contents == {f"folder/{name}": name for name in ODD_NAMES}
     blob = plain_http.get(f"{server.address}/api/v1/blobs/{artifact['digest']}", params={"run": f"p/{run.id}"})
     assert blob.content == b"as trained"
     name = f"p/{run.id}"

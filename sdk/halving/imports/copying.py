@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from halving.errors import AlreadyExists, NotFound
+from halving.identifiers import artifact_record, is_artifact_name
 from halving.imports.foreign_run import ForeignRun, MediaPoint, Piece, Position, Skipped, iso
 from halving.imports.reading import T, reading
 from halving.metrics.manifest import run_files
@@ -131,8 +132,11 @@ def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped) -> i
     """Copy the files that the run does not have yet, and count them."""
     count = 0
     for artifact in _read(run, run.artifacts()):
+        if not is_artifact_name(artifact.name):
+            skipped.add("files whose names have control characters, are no UTF-8 or longer than 2,000 bytes")
+            continue
         with contextlib.suppress(NotFound):
-            there = json.loads(records.store.read(f"{records.folder}/artifacts/{artifact.name}.json"))
+            there = json.loads(records.store.read(f"{records.folder}/artifacts/{artifact_record(artifact.name)}.json"))
             if artifact.size not in (None, there["bytes"]):
                 skipped.add("artifacts that have another size since they were copied: what is copied never changes here")
             continue

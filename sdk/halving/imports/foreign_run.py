@@ -1,7 +1,6 @@
 """What a reader gives of a run that another tool recorded, in our terms."""
 
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halving.errors import HalvingError
+from halving.identifiers import plain_name
 from halving.ingest.values import is_key
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ Position = dict[str, list[int]]
 that grow while it reads on, as lists do."""
 
 PIECE_POINTS = 200_000
-_LONGEST_NAME = 128
 _EARLIEST, _LATEST = -62_135_596_800_000, 253_402_300_799_000  # ms since 1970: the years 1 and 9999
 
 
@@ -41,7 +40,9 @@ class MediaPoint(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """A file of a run. It is fetched by ``open``, which gives its content, or a file that has it while the ``with`` block lasts.
+    """A file of a run, by its path there.
+
+    It is fetched by ``open``, which gives its content, or a file that has it while the ``with`` block lasts.
 
     Attributes:
         size: bytes, as the source says without fetching it; None where it does not.
@@ -168,29 +169,10 @@ class PieceBuilder:
         self._media: list[MediaPoint] = []
 
 
-def plain_name(name: str, *, otherwise: str) -> str:
-    """A name that we accept, as much like ``name`` as it can be: ``My runs/a`` becomes ``My-runs-a``.
-
-    Args:
-        otherwise: where nothing of ``name`` can be used.
-    """
-    plain = re.sub(r"[^A-Za-z0-9._@+-]+", "-", name).strip("-")
-    return re.sub(r"^[^A-Za-z0-9]+", "", plain)[:_LONGEST_NAME] or otherwise
-
-
-def artifact_name(path: str, taken: dict[str, str]) -> str:
-    """A name for a file by its path in the run, and one that no other path of ``taken`` has; it is added there."""
-    name = plain_name(path, otherwise="file")
-    if taken.setdefault(name, path) != path:
-        name = run_name(path, path)
-        taken[name] = path
-    return name
-
-
 def run_name(name: str, identity: str) -> str:
     """A run's id: what can be used of its name there, and six digits of what tells it from all others."""
     mark = hashlib.sha256(identity.encode()).hexdigest()[:6]
-    return f"{plain_name(name, otherwise='run')[: _LONGEST_NAME - 7]}-{mark}"
+    return f"{plain_name(name, otherwise='run')[:121]}-{mark}"
 
 
 def iso(milliseconds: float) -> str:

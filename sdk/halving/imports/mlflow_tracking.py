@@ -12,7 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from halving.errors import InvalidInput
-from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
+from halving.identifiers import plain_name
+from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.mlflow_source import Experiment, MlflowRun, MlflowSource
 from halving.imports.reading import LEFT_BEHIND, Unreadable, is_left_behind, readable
 from halving.records.redaction import without_password
@@ -140,11 +141,12 @@ def _pieces(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped, position: Po
 
 
 def _artifacts(mlflow: MlflowSource, run: MlflowRun, skipped: Skipped) -> Iterator[Artifact]:
-    taken: dict[str, str] = {}
+    has_files = False
     for file in mlflow.files(run):
         if is_left_behind(file.path):
             skipped.add(LEFT_BEHIND)
             continue
-        yield Artifact(artifact_name(file.path, taken), file.open, file.size)
-    if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not taken:
+        has_files = True
+        yield Artifact(file.path, file.open, file.size)
+    if urlsplit(run.artifact_uri).scheme not in mlflow.schemes and not has_files:
         skipped.add(f"runs whose artifacts are elsewhere ({urlsplit(run.artifact_uri).scheme}://)")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import ExtraMissing, InvalidInput
-from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, plain_name, run_name
+from halving.identifiers import plain_name
+from halving.imports.foreign_run import ForeignRun, Piece, PieceBuilder, Position, Skipped, SourceUnreadable, iso, run_name
 from halving.imports.reading import Unreadable, files_below, readable
 from halving.imports.tensorboard_restarts import Discarded, Restart, discarded_of
 from halving.imports.tensorboard_values import Plugin, add_value, learn_plugin

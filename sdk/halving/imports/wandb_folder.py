@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from halving.errors import InvalidInput
-from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, artifact_name, iso, plain_name
+from halving.identifiers import plain_name
+from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
@@ -225,8 +226,7 @@ def _add_stats(builder: PieceBuilder, stats: Any, started: int, skipped: Skipped
 
 
 def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
-    """The files that W&B keeps with the run, but for the media of its history. Names that are taken get six digits more."""
-    taken: dict[str, str] = {}
+    """The files that W&B keeps with the run, but for the media of its history; those of a folder that resumed it, below its name."""
     for log in logs:
         for path in files_below(log.files, left_behind=True):
             inner = path.relative_to(log.files).as_posix()
@@ -238,7 +238,7 @@ def _artifacts(logs: list[_Log], skipped: Skipped) -> Iterator[Artifact]:
             if not path.is_file():  # W&B links to files that were saved; they may be gone
                 skipped.add("saved files that are gone")
                 continue
-            name = artifact_name(inner if log is logs[0] else f"{log.path.parent.name}/{inner}", taken)
+            name = inner if log is logs[0] else f"{log.path.parent.name}/{inner}"
             yield Artifact(name, partial(_content, path), path.stat().st_size)
 
 

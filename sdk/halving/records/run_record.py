@@ -1,7 +1,8 @@
 """A run's files in the store: what it started with, how each attempt ended, its checkpoints and artifacts.
 
 ``runs/project=P/RUN/record.json``, ``start-ATTEMPT.json`` for resumes, ``end-ATTEMPT.json``,
-``image-ATTEMPT.json``, ``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json``: all written once.
+``image-ATTEMPT.json``, ``checkpoints/EPOCH-ATTEMPT-SEQ.json`` and ``artifacts/NAME.json`` (:func:`halving.identifiers.artifact_record`):
+all written once.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from halving.errors import AlreadyExists, NotFound
+from halving.identifiers import artifact_record
 from halving.records.amendments import REMOVED, newest_amendment
 from halving.store.json_files import now, to_json
 from halving.store.store import Store
@@ -132,8 +134,11 @@ class RunRecords:
         """All checkpoints by epoch; within an epoch an earlier attempt comes before a later one."""
         return [self._checkpoint(name) for name in self._checkpoint_names()]
 
-    def add_artifact(self, name: str, digest: str, size: int) -> None:
-        self.store.create(f"{self.folder}/artifacts/{name}.json", to_json({"name": name, "digest": digest, "bytes": size}))
+    def add_artifact(self, name: str, digest: str, size: int, record: str | None = None) -> None:
+        """Attach a blob under a name; ``record`` is what its file is called (default: as the name is, or is made of it)."""
+        self.store.create(
+            f"{self.folder}/artifacts/{record or artifact_record(name)}.json", to_json({"name": name, "digest": digest, "bytes": size})
+        )
 
     def add_image_digest(self, attempt: int, digest: str) -> None:
         """Write down which image an attempt runs in, as its cluster knows it: a tag, which its record has, may mean another one tomorrow.

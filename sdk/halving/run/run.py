@@ -30,6 +30,7 @@ from halving.ingest.values import sort_values
 from halving.records import provenance
 from halving.records.run_record import RunRecords, SavedCheckpoint
 from halving.run import signals
+from halving.run.artifacts import files_of
 from halving.run.determinism import determinism_flags, make_deterministic
 from halving.run.epoch_loop import Progress
 from halving.run.gang_progress import GangProgress
@@ -354,23 +355,27 @@ class Run:
         return (not self._ranks.leads or self._saver.drain(max(0.0, ends - monotonic()))) and is_written
 
     def log_artifact(self, path: str | Path, name: str | None = None) -> str | None:
-        """Store a file and attach it to this run under ``name`` (default: the file's name).
+        """Store a file, or all files of a folder, and attach them to this run.
+
+        Args:
+            path: links are what they lead to.
+            name: a file's (default: its own), which may be a path: ``plots/loss.png``. A folder's files are ``NAME/INNER/FILE``.
 
         Returns:
-            The digest of its content, ``sha256:…``; None on a rank that is not the first: nothing is stored there.
+            The digest of a file's content, ``sha256:…``; None of a folder, and on a rank that is not the first: nothing is stored there.
 
         Raises:
-            InvalidInput: there is no such file.
+            InvalidInput: there is nothing; something is neither a file nor a folder; a name has a control character, or is no UTF-8.
+                Nothing is stored then.
             AlreadyExists: the run has other content under that name.
             StoreError: the store refuses, or was unavailable for ten minutes (after a SIGTERM: for most of the grace period).
         """
         if not self._ranks.leads:
             return None
-        source = Path(path)
-        if not source.is_file():
-            raise InvalidInput(f"artifact path {str(path)!r} is not accepted: give an existing file")
-        name = check_name("artifact name", name or source.name)
+        digests = [self._store_artifact(*file) for file in files_of(path, name)]
+        return None if Path(path).is_dir() else digests[0]
 
+    def _store_artifact(self, name: str, source: Path) -> str:
         def store() -> str:
             digest = self.store.put_blob(source)
             self.records.add_artifact(name, digest, source.stat().st_size)

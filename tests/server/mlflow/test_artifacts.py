@@ -6,6 +6,7 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
+from resources.backend import Backend
 from server.ingest import bodies
 from tests.server.mlflow.conftest import Api
 
@@ -101,8 +102,9 @@ def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client:
         "%2e%2e/a",
         "a/%2e%2e/%2e%2e/b",
         "/etc/passwd",
-        "a//b",
         ".",
+        "a/..",
+        "a/.././",
         "a\\b",
         "%252e%252e/a",
         "a%00b",
@@ -111,8 +113,9 @@ def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client:
         "..%5ca",
         "%2fetc%2fpasswd",
         "%252fetc",
-        "a/%2e/b",
         "a%0ab",
+        "a/%25252e%25252e/b",
+        "deep/../../a",
     ],
 )
 def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient, path: str) -> None:
@@ -120,6 +123,93 @@ def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: 
     assert answer.status_code in (400, 404), answer.text
     assert set(answer.json()) == {"error_code", "message"}
     assert listed(api, run) == []
+
+
+NAMES = [
+    "what?.txt",
+    "what?a=b&c",
+    "50%.csv",
+    "a+b=c&d.txt",
+    "#3 résumé.md",
+    "model [best].pt",
+    "it's.txt",
+    "日本語.json",
+    ".a",
+    "A",
+    "a",
+]
+
+
+def test_a_file_has_the_name_that_its_client_gave_it(api: Api, run: str, client: TestClient, either_backend: Backend) -> None:
+    for name in NAMES:
+        sent = quote(name, safe="?=&")  # as MLflow's client sends a question mark: what comes after it is a query
+        assert client.put(f"{PROXY}/0/{run}/artifacts/d/{sent}", content=name.encode()).status_code == 200
+        assert client.get(f"{PROXY}/0/{run}/artifacts/d/{sent}").content == name.encode()
+    assert [name for name, _ in listed(api, run, "d")] == sorted(f"d/{name}" for name in NAMES)
+    shown = client.get(f"http://127.0.0.1:3001/api/v1/runs/Default/{run}").json()["artifacts"]
+    assert {row["name"]: either_backend.store.get_blob(row["digest"]).decode() for row in shown} == {f"d/{name}": name for name in NAMES}
+    for name in NAMES:
+        assert client.delete(f"{PROXY}/0/{run}/artifacts/d/{quote(name)}").status_code == 200
+    assert listed(api, run) == []
+
+
+def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(api: Api, run: str, client: TestClient) -> None:
+    for path in ("a.txt", "deep//er/./b.txt", "deep/x/../c.txt"):
+        assert client.put(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}", content=path.encode()).status_code == 200
+    root, deep = [("a.txt", 5), ("deep", None)], [("deep/c.txt", 15), ("deep/er", None)]
+    for path, expected in {
+        ".": root,
+        "./": root,
+        "/": root,
+        "deep/..": root,
+        "deep/er/../..": root,
+        "nothing/..": root,
+        "deep": deep,
+        "deep/": deep,
+        "./deep/./er/..": deep,
+        "deep//er//..": deep,
+    }.items():
+        assert listed(api, run, path) == expected, path
+        at_proxy = client.get(PROXY, params={"path": f"0/{run}/artifacts/{path.strip('/')}"}).json()["files"]
+        assert [one["path"] for one in at_proxy] == [name.rpartition("/")[2] for name, _ in expected], path
+    for path in ("./a.txt", "deep/../a.txt", "deep/.././/a.txt"):
+        answer = client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}")
+        assert (answer.content, answer.headers["content-disposition"]) == (b"a.txt", "attachment; filename=a.txt")
+        assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).content == b"a.txt"
+
+
+@pytest.mark.parametrize(
+    "path", ["..", "../", "deep/../..", "./../a", "/etc", "/", "deep\\..", "%2e%2e", "deep/%2E%2E", "a\nb", "deep/../../{other}"]
+)
+def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(api: Api, run: str, client: TestClient, path: str) -> None:
+    other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
+    for owner in (run, other):
+        client.put(f"{PROXY}/0/{owner}/artifacts/deep/a", content=owner.encode())
+    outside = path.format(other=f"{other}/artifacts/deep/a")
+    if path != "/":  # of a list that is the run's own folder, as without a path
+        assert api("artifacts/list", "GET", answered=400, run_id=run, path=outside)["message"] == "Invalid path"
+    assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": outside}).status_code == 400
+    assert client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(outside)}").status_code in (400, 404)
+
+
+@pytest.mark.parametrize("path", [".", "deep/..", "deep/../", "./deep", "deep//a", "deep/", "deep/er/../../deep"])
+def test_only_what_is_named_plainly_is_deleted(api: Api, run: str, client: TestClient, path: str) -> None:
+    client.put(f"{PROXY}/0/{run}/artifacts/deep/a", content=b"x")
+    assert client.delete(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}").status_code == 400
+    assert listed(api, run, "deep") == [("deep/a", 1)]
+
+
+def test_a_file_whose_name_never_came_is_refused_with_the_reason(run: str, client: TestClient) -> None:
+    answer = client.put(f"{PROXY}/0/{run}/artifacts/", content=b"x")  # of "#1.txt"
+    assert (answer.status_code, answer.json()["message"]) == (
+        400,
+        "Invalid path: the file has no name (MLflow's clients send nothing of a name from # on)",
+    )
+
+
+def quoted_dots(path: str) -> str:
+    """A path whose dots no client removes on its way."""
+    return quote(path).replace(".", "%2E")
 
 
 @pytest.mark.parametrize("path", ["C:/a", "C%3a%5ca", "c:a", "..%c0%af..%c0%afb"])

@@ -1,5 +1,6 @@
 """MLflow's own client, unchanged, in an environment of its own, against a server in a process of its own."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from benchmarks.peers.installs import environment
 from halving.query.curve_stats import fill_last
-from halving.query.runs import list_runs, read_run
+from halving.query.runs import list_runs, read_all, read_run
 from halving.store.store import Store
 from tests.sdk.imports.tools import python_with, run_script
 from tests.server.mlflow.conftest import AGAIN
@@ -92,6 +93,51 @@ assert [one.name for one in client.search_experiments(filter_string="name LIKE '
 Path("first").write_text(first)
 """
 
+NAMES = """
+import json, os, sys
+from pathlib import Path
+from posixpath import normpath
+
+os.environ["MLFLOW_TRACKING_URI"] = sys.argv[1]
+import mlflow
+from mlflow import MlflowClient
+from requests import HTTPError
+
+client = MlflowClient()
+names = ["Confusion matrix (épreuve 2) 50%.csv", "a+b=c&d.txt", "日本語.json", "model [best].pt", "it's.txt", "what?.txt"]
+names += [".hidden", "A.txt", "a.txt"]
+tree = {"folder/" + path: path for path in ("loss.txt", "deep/er/[1] é?.txt", "Deep/x", ".cache/y")}
+for path, content in ({name: name for name in names} | tree).items():
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(content)
+with mlflow.start_run() as run:
+    for name in names:
+        mlflow.log_artifact(name)
+    mlflow.log_artifacts("folder", "plots")
+    mlflow.log_artifact("folder", "whole")
+of_run = run.info.run_id
+expected = {name: name for name in names} | {
+    below + path.removeprefix("folder/"): content for below in ("plots/", "whole/folder/") for path, content in tree.items()
+}
+for number, folder in enumerate((".", "plots/..", "")):
+    listed = {normpath(one.path) for one in client.list_artifacts(of_run, folder)}
+    assert listed == {*names, "plots", "whole"}, (folder, listed)
+    if folder == "plots/..":  # which this client downloads from no server: it would write beside its own folder
+        continue
+    there = Path(f"back-{number}").absolute()
+    there.mkdir()
+    client.download_artifacts(of_run, folder, dst_path=str(there))
+    assert {path.relative_to(there).as_posix(): path.read_text() for path in there.rglob("*") if path.is_file()} == expected, folder
+for folder in ("..", "plots/../.."):
+    try:
+        client.list_artifacts(of_run, folder)
+        raise SystemExit(folder)
+    except HTTPError as error:
+        assert error.response.json()["error_code"] == "INVALID_PARAMETER_VALUE", error
+Path("run").write_text(of_run)
+Path("expected").write_text(json.dumps(expected))
+"""
+
 LOGGING = """
 import os, sys
 from pathlib import Path
@@ -130,6 +176,15 @@ def test_a_training_that_logs_to_mlflow_logs_here(python: Path, server: ServerPr
     assert (filled.summary["train/loss"], filled.summary["größe"], filled.summary["most"]) == (9.0, 2.5, float("inf"))
     statuses = [info.status for info in list_runs(store)]
     assert (len(statuses), statuses.count("failed")) == (29, 1)
+
+
+def test_files_and_folders_have_the_names_that_they_have_at_home(python: Path, server: ServerProcess, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    run_script(python, NAMES, work, server.address)
+    store = Store(server.root)
+    rows = read_all(store, f"runs/project=Default/{(work / 'run').read_text()}/artifacts")
+    contents = {row["name"]: store.get_blob(row["digest"]).decode() for row in rows}
+    assert contents == json.loads((work / "expected").read_text())
 
 
 def test_servers_that_are_killed_lose_no_value_that_a_client_logged(python: Path, server: ServerProcess, tmp_path: Path) -> None:

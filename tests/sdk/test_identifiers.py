@@ -1,0 +1,75 @@
+"""Names of artifacts: any text that a file may be called, each in a record of its own."""
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from halving import InvalidInput
+from halving.identifiers import artifact_record, check_artifact_name, check_name, is_artifact_name
+from tests.properties import examples
+
+_RECORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+NAMES = [
+    "Confusion matrix (épreuve 2) 50%.csv",
+    "a+b=c&d.txt",
+    "#3 résumé.md",
+    "日本語.json",
+    "model [best].pt",
+    "it's.txt",
+    '"quoted".txt',
+    "what?.txt",
+    "100%25.csv",
+    ".hidden",
+    "-dash",
+    " space ",
+    "a\\b",
+    "e\u0301",
+    "\u00e9",
+    "A.txt",
+    "a.txt",
+    "x",
+    "x-2d711642b726b044",  # as the record of a name would be called
+    "木" * 640,
+    "a" * 128,
+    "a" * 129,
+    "plots/loss.txt",
+    "plots-loss.txt",
+    "plots/a/b/..c/...",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_accepted_as_it_is(name: str) -> None:
+    assert check_artifact_name("artifact name", name) == name
+    assert _RECORD.fullmatch(artifact_record(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "../up", "/etc/passwd", "a/../b", "a//b", "a/", "./a", "a\nb", "a\0", "\x7f", "\udc80", "木" * 667, 3, None]
+)
+def test_what_leads_elsewhere_or_cannot_be_shown_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"artifact name .* is not accepted: give text of 1-2,000 bytes without control characters"):
+        check_artifact_name("artifact name", name)
+
+
+def test_records_of_these_names_differ() -> None:
+    names = {*NAMES, *map(artifact_record, NAMES), *(artifact_record(artifact_record(name)) for name in NAMES)}
+    assert len({artifact_record(name) for name in names}) == len(names)
+
+
+@settings(max_examples=examples(200))
+@given(st.text(min_size=1, max_size=150), st.text(min_size=1, max_size=150))
+@example("a/b", "a-b")
+def test_two_names_never_have_one_record(one: str, other: str) -> None:
+    for name, another in ((one, other), (one, artifact_record(one) if is_artifact_name(one) else other)):
+        if is_artifact_name(name) and is_artifact_name(another):
+            assert _RECORD.fullmatch(artifact_record(name))
+            assert (artifact_record(name) == artifact_record(another)) == (name == another)
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "A.csv", "a@2", "2026+11"])
+def test_a_plain_name_is_its_own_record(name: str) -> None:
+    assert artifact_record(check_name("name", name)) == name
+    assert artifact_record(name, plain=False) != name
