@@ -8,16 +8,18 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _THREADS = 2
-_WAITING = 3  # items that are worked on, or done, while another is taken or its result used
 
 
-def done_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """The result of each item, in their order. What was begun ends, also where the results are not wanted any more."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+def done_ahead(work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = _THREADS) -> Iterator[_Result]:
+    """The result of each item, in their order. What was begun ends, also where the results are not wanted any more.
+
+    One item more than there are threads is worked on, or done, while another is taken or its result used.
+    """
+    with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
             waiting.append(pool.submit(work, item))
-            if len(waiting) > _WAITING:
+            if len(waiting) > threads + 1:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

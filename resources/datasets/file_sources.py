@@ -174,7 +174,7 @@ def _read_file(
         for rows in reader.read(file, wanted_of_file):
             if wanted is None:
                 yield partitions.added(rows, file)
-            else:
+            elif rows.num_rows:
                 yield as_united(rows, wanted, partitions.of(file), file.shown, field=f"{field}.files", optional=reader.optional)
 
 
@@ -198,7 +198,10 @@ def _parquet_columns(file: SourceFile) -> Columns:
     import pyarrow.parquet as pq
 
     with file.filesystem.open_input_file(file.path) as handle:
-        return Columns(pq.read_schema(handle))
+        described = pq.read_metadata(handle)
+    if not described.num_rows:
+        return Columns(pa.schema([]), optional=True)
+    return Columns(described.schema.to_arrow_schema())
 
 
 def _parquet(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,6 @@
 """What a new snapshot takes over from the newest one of its dataset, so that rows that were there are neither stored nor hashed again."""
 
+import base64
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -43,6 +44,12 @@ class Former:
 
     manifest: dict[str, Any]
     parts: Digests | None
+
+    @property
+    def read_as(self) -> pa.Schema | None:
+        """The union of the columns of its source's parts, to which their rows were brought; None: these did not say which they have."""
+        text = self.manifest.get("read_as")
+        return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))) if text else None
 
     def added(self, parts: Digests | None) -> list[int] | None:
         """The numbers of the parts that it has not, if it has all others; None: a part of it is gone or changed, or it is not known."""

@@ -14,6 +14,7 @@ from resources.catalog import Catalog
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.file_sources import Part
 from resources.datasets.sources import OpenedSource, open_source, slices
+from resources.datasets.united_parts import read_parts, unite_columns
 from resources.features.join import Joined, join_features
 from resources.features.partitions import digest_of_partitions
 from resources.features.registered_views import check_registered, register
@@ -41,7 +42,7 @@ def open_rows(store: Store, catalog: Catalog, source: DatasetSource) -> Iterator
     views = views_of(source)
     for view in views.values():
         check_registered(catalog, view)
-    labels = _reader(opened)
+    labels = _reader(f"dataset.{source.given[0]}", opened)
     time = source.label_time or LABEL_TIME
     with join_features(store, labels, source.features, views, time=time, timezone=source.timezone) as joined:
         for view in views.values():
@@ -64,9 +65,9 @@ def joined_features(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _reader(opened: OpenedSource) -> pa.RecordBatchReader:
+def _reader(field: str, opened: OpenedSource) -> pa.RecordBatchReader:
     """The labels as one stream of one schema."""
-    batches = slices(rows for part in opened.parts for rows in part.read())
+    batches = slices(read_parts(opened.parts, unite_columns(f"{field}.files", opened.parts)))
     first = next(batches, None)
     if first is None:
         raise InvalidInput("dataset.labels is not accepted: it has no rows")

@@ -22,6 +22,7 @@ from halving import Dataset, Store
 from halving.data.dataset import snapshot_folder
 from halving.data.shards import open_shard, shards_of
 from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.features.definition import schema_text
 from halving.store.faults import store_faults
 from halving.store.json_files import now
 from resources.catalog import Catalog, SnapshotRow, utcnow
@@ -49,6 +50,8 @@ from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
+from resources.datasets.united_parts import extends, read_parts, unite_columns
+from resources.source_files.columns import without_index
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -84,17 +87,22 @@ def take_snapshot(
         added = former.added(digests) if former is not None and trusted else None
         if former is not None and added == []:
             return _finish(store, catalog, former.manifest, source, transform)
+        if former is not None and added is not None and extends(former.read_as, [opened.parts[number] for number in added]):
+            read_as = former.read_as
+        else:
+            added = None
+            read_as = unite_columns(f"dataset.{source.given[0]}.files", opened.parts)
         former_key = find_former_key(store, catalog, recipe)
         packages = versions_of_packages(source)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
             cutter = Cutter(store, folder, source.target, rules, source.shard_bytes)
             if former is not None and added is not None:
-                new_parts = (opened.parts[number] for number in added)
-                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, new_parts)
+                rows = read_parts((opened.parts[number] for number in added), read_as)
+                spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, rows)
                 opened.check_unchanged()
                 cut = cutter.append(spools, former)
             else:
-                spools, dealer, schema = _spool(folder, source, opened, None, former_key, opened.parts)
+                spools, dealer, schema = _spool(folder, source, opened, None, former_key, read_parts(opened.parts, read_as))
                 opened.check_unchanged()
                 _check_splits(source, {split: spool.rows for split, spool in spools.items()})
                 has_schema_of_former = former is not None and former.manifest["schema_sha256"] == _schema_sha256(schema)
@@ -102,6 +110,7 @@ def take_snapshot(
     manifest = _manifest(source, rules, schema, cut) | {
         "recipe": recipe,
         "key": list(dealer.key),
+        "read_as": None if read_as is None else schema_text(read_as),
         "lineage": {
             "source": opened.facts,
             "code": code,
@@ -188,17 +197,22 @@ def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapsho
 
 
 def _spool(
-    folder: Path, source: DatasetSource, opened: OpenedSource, schema: pa.Schema | None, former_key: FormerKey | None, parts: Iterable[Part]
+    folder: Path,
+    source: DatasetSource,
+    opened: OpenedSource,
+    schema: pa.Schema | None,
+    former_key: FormerKey | None,
+    raw: Iterator[pa.RecordBatch],
 ) -> tuple[dict[str, Spool], Dealer, pa.Schema]:
-    """Read the parts and deal their rows.
+    """Read the rows and deal them.
 
     Args:
-        schema: that the rows must have; None: the first rows say it.
+        schema: that they must have; None: the first of them say it.
+        raw: the source's rows, before its transform.
     """
     spools: dict[str, Spool] = {}
     dealer: Dealer | None = None
-    raw = (rows for part in parts for rows in part.read())
-    given = transformed(source, slices(raw))
+    given = map(without_index, transformed(source, slices(raw)))
 
     def prepared() -> Iterator[pa.RecordBatch]:
         nonlocal schema, dealer

@@ -1,5 +1,6 @@
 """What columns files say they have, before a row is read; their union; and rows brought to it, each value as it was or refused."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ import pyarrow as pa
 from halving.errors import InvalidInput
 from resources.source_files.column_types import Unlike, cast_exactly, plain_type, united_type
 
+_LEFTOVER_INDEX = re.compile(r"__index_level_\d+__")
+_SAME = "give files of the same columns, or sql with read_csv or read_parquet('…', union_by_name = true), which fills with null"
 _WAYS = "write it with one type, or give sql with a cast"
 
 
@@ -27,6 +30,20 @@ class Columns:
     optional: bool = False
 
 
+def is_leftover_index(name: str) -> bool:
+    """Whether a column is the index of a pandas frame that was filtered or sorted: where its rows stood before, which says nothing of them.
+
+    The name alone tells. The metadata that names such columns, too, is lost where another tool has written the rows.
+    """
+    return _LEFTOVER_INDEX.fullmatch(name) is not None
+
+
+def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows without the columns that are a leftover index."""
+    names = [name for name in rows.schema.names if is_leftover_index(name)]
+    return rows.drop_columns(names) if names else rows
+
+
 def united(field: str, files: Iterable[tuple[str, Columns]]) -> pa.Schema:
     """Unite the columns of files, each with its name as people know it; columns are in the order in which they are first there.
 
@@ -34,22 +51,28 @@ def united(field: str, files: Iterable[tuple[str, Columns]]) -> pa.Schema:
         InvalidInput: two files have other columns, or types that do not go together; both are named.
     """
     types: dict[str, pa.DataType] = {}
-    shown_of_type: dict[str, str] = {}  # of each column the file that gave it its type
+    shown_of_column: dict[str, str] = {}  # the first file that has it
+    shown_of_type: dict[str, str] = {}  # the file that gave it its type
     shown_of_large: dict[str, str] = {}
-    first = ""
+    shown_of_all: str | None = None  # the first file that has all of its columns, and so all that there are
     last: Columns | None = None
-    are_optional = True  # whether each file so far may lack columns
     for shown, columns in files:
         if columns == last:
             continue
+        names = [name for name in columns.types.names if not is_leftover_index(name)]
+        _refuse_double_names(field, shown, names)
+        missing = sorted(set(types) - set(names))
+        more = sorted(set(names) - set(types))
+        if missing and not columns.optional:
+            also = f" (and has {more} more)" if more else ""
+            raise InvalidInput(
+                f"{field} is not accepted: {shown} has no column {missing[0]!r}, which {shown_of_column[missing[0]]} has{also}; {_SAME}"
+            )
+        if more and shown_of_all is not None:
+            raise InvalidInput(f"{field} is not accepted: {shown_of_all} has no column {more[0]!r}, which {shown} has; {_SAME}")
         for name in columns.large:
             shown_of_large.setdefault(name, shown)
-        _refuse_double_names(field, shown, columns.types.names)
-        if last is None:
-            first = shown
-        else:
-            _refuse_other_columns(field, (first, set(types), are_optional), (shown, set(columns.types.names), columns.optional))
-        for column in columns.types:
+        for column in map(columns.types.field, names):
             before = types.get(column.name, pa.null())
             try:
                 after = united_type(before, plain_type(column.type), optional=columns.optional)
@@ -58,10 +81,12 @@ def united(field: str, files: Iterable[tuple[str, Columns]]) -> pa.Schema:
                     f"{field} is not accepted: the column {column.name!r} is {before} in {shown_of_type[column.name]} "
                     f"and {column.type} in {shown}; {_WAYS}"
                 ) from None
+            shown_of_column.setdefault(column.name, shown)
             if after != before or column.name not in types:
                 shown_of_type[column.name] = shown
             types[column.name] = after
-        are_optional = are_optional and columns.optional
+        if shown_of_all is None and not columns.optional:
+            shown_of_all = shown
         last = columns
     for name, shown in shown_of_large.items():
         if pa.types.is_floating(types[name]):
@@ -78,20 +103,6 @@ def _refuse_double_names(field: str, shown: str, names: list[str]) -> None:
             raise InvalidInput(f"{field} is not accepted: {shown} has {names.count(name)} columns of the name {name!r}; give each its own")
 
 
-def _refuse_other_columns(field: str, first: tuple[str, set[str], bool], later: tuple[str, set[str], bool]) -> None:
-    """Refuse a file that lacks a column of the first, or has one more, where such a column is not simply null."""
-    shown_first, names_first, is_first_optional = first
-    shown, names, is_optional = later
-    missing = sorted(names_first - names)
-    more = sorted(names - names_first)
-    ways = "give files of the same columns, or sql with read_csv or read_parquet('…', union_by_name = true), which fills with null"
-    if missing and not is_optional:
-        also = f" (and has {more} more)" if more else ""
-        raise InvalidInput(f"{field} is not accepted: {shown} has no column {missing[0]!r}, which {shown_first} has{also}; {ways}")
-    if more and not is_first_optional:
-        raise InvalidInput(f"{field} is not accepted: {shown_first} has no column {more[0]!r}, which {shown} has; {ways}")
-
-
 def as_united(
     rows: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, Any], shown: str, *, field: str, optional: bool = False
 ) -> pa.RecordBatch:
@@ -105,7 +116,7 @@ def as_united(
     Raises:
         InvalidInput: a value does not fit, or the file has other columns than it said.
     """
-    names = set(rows.schema.names)
+    names = {name for name in rows.schema.names if not is_leftover_index(name)}
     missing = set(wanted.names) - names - set(constants)
     if names - set(wanted.names) or (missing and not optional):
         raise InvalidInput(f"{field} is not accepted: {shown} has the columns {rows.schema.names}, and before it had {wanted.names}")

@@ -126,6 +126,16 @@ def test_keys_that_json_files_lack_are_null() -> None:
         as_united(rows, wanted, {}, "two", field=FIELD)
 
 
+def test_a_file_without_rows_has_no_say() -> None:
+    empty = Columns(pa.schema([]), optional=True)
+    files = [("none", empty), ("one", _columns(a=pa.int64(), b=pa.string())), ("nothing", empty), ("two", _columns(a=pa.int64()))]
+    assert united(FIELD, files[:3]) == files[1][1].types
+    with pytest.raises(InvalidInput, match="two has no column 'b', which one has"):
+        united(FIELD, files)
+    with pytest.raises(InvalidInput, match="two has no column 'b', which one has"):
+        united(FIELD, [files[3], files[0], ("one", _columns(a=pa.int64(), b=pa.string()))])
+
+
 def test_large_whole_numbers_beside_fractions_are_refused() -> None:
     large = Columns(pa.schema({"x": pa.int64()}), large=frozenset({"x"}))
     small = _columns(x=pa.float64())

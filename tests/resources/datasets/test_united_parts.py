@@ -1,0 +1,219 @@
+"""Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover index is no column of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from halving import Dataset, InvalidInput
+from resources.backend import Backend
+from resources.datasets.snapshots import take_snapshot
+from resources.datasets.sources import open_source
+from resources.datasets.united_parts import read_parts, unite_columns
+from resources.sweep_spec.dataset import DatasetSource
+
+ROWS = 100  # of each file
+
+
+def spec(source: Any, **changes: Any) -> DatasetSource:
+    return DatasetSource.model_validate({"name": "points", "source": source, "target": "label", **changes})
+
+
+def table(first: int, x: pa.Array) -> pa.Table:
+    """Some rows, of which the value of ``x`` is that of one, again and again."""
+    columns = {"id": range(first, first + ROWS), "x": pa.concat_arrays([x] * (ROWS // len(x))), "label": [row % 2 for row in range(ROWS)]}
+    return pa.table(columns)
+
+
+def held(backend: Backend, source: DatasetSource) -> pa.Table:
+    """The rows of a new snapshot, by their id."""
+    return Dataset(backend.store, "points", take_snapshot(backend.store, backend.catalog, source).digest).read().sort_by("id")
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    folder = tmp_path / "raw"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
+@pytest.mark.parametrize(
+    ("one", "other", "kind"),
+    [
+        (pa.array([1]), pa.array([1.5]), pa.float64()),
+        (pa.array([1], pa.int32()), pa.array([1.5], pa.float32()), pa.float64()),
+        (pa.array([1], pa.int8()), pa.array([2**40]), pa.int64()),
+        (pa.nulls(1), pa.array(["text"]), pa.string()),
+        (pa.nulls(1), pa.array([10**6], pa.timestamp("us", "UTC")), pa.timestamp("us", "UTC")),
+        (pa.nulls(1), pa.array([True]), pa.bool_()),
+        (pa.array([[]], pa.list_(pa.null())), pa.array([[1, None]]), pa.list_(pa.int64())),
+        (pa.array([1], pa.timestamp("s")), pa.array([1], pa.timestamp("us")), pa.timestamp("us")),
+        (pa.array(["a"]), pa.array(["b"]).dictionary_encode(), pa.string()),
+        (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
+        (pa.array([{"a": 1, "b": "q"}]), pa.array([{"b": "r", "a": 0.5}]), None),
+        (pa.array([150], pa.decimal128(10, 2)), pa.array([0.5]), pa.float64()),
+        (pa.array([150], pa.decimal128(10, 2)), pa.array([7]), pa.float64()),
+    ],
+)
+def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
+    raw: Path, backend: Backend, names: tuple[str, str], one: pa.Array, other: pa.Array, kind: pa.DataType | None
+) -> None:
+    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
+        pq.write_table(table(first, x), raw / f"{name}.parquet")
+    rows = held(backend, spec({"files": str(raw)}))
+    values = [value.as_py() for value in (one[0], other[0])]
+    assert rows["x"].to_pylist() == [values[0]] * ROWS + [values[1]] * ROWS
+    assert kind is None or rows.schema.field("x").type == kind
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (pa.array([1]), pa.array(["1"]), r"the column 'x' is (int64|string) in .*/a.parquet and (int64|string) in .*/b.parquet; write it"),
+        (pa.array([True]), pa.array([1]), "the column 'x' is .* in .*/a.parquet and .* in .*/b.parquet; write it with one type"),
+        (pa.array([2**53 + 1]), pa.array([0.5]), "the column 'x' of .*parquet does not become double, .*: Integer value 9007199254740993"),
+        (pa.array([2**63], pa.uint64()), pa.array([-1]), "the column 'x' of .*parquet does not become int64"),
+        (
+            pa.array([[1, 2]], pa.list_(pa.int64(), 2)),
+            pa.array([[1]], pa.list_(pa.int64(), 1)),
+            "fixed_size_list.*a.parquet.*fixed_size_list",
+        ),
+        (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC")), "timestamp.*a.parquet and timestamp.*b.parquet"),
+        (pa.array([{"a": 1}]), pa.array([{"a": 1, "b": 2}]), "struct<.*a.parquet and struct<.*b.parquet"),
+    ],
+)
+def test_parquet_files_that_do_not_go_together_are_refused(
+    raw: Path, backend: Backend, names: tuple[str, str], one: pa.Array, other: pa.Array, says: str
+) -> None:
+    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
+        pq.write_table(table(first, x), raw / f"{name}.parquet")
+    with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says}"):
+        take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
+
+
+def test_columns_may_be_in_any_order_and_none_may_be_missing(raw: Path, backend: Backend) -> None:
+    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
+    pq.write_table(table(ROWS, pa.array([2])).select(["label", "x", "id"]), raw / "b.parquet")
+    pq.write_table(table(0, pa.array([1])).slice(0, 0).drop_columns(["x"]), raw / "c.parquet")  # without rows it has no say
+    rows = held(backend, spec({"files": str(raw)}))
+    assert rows.column_names == ["id", "x", "label"]
+    assert rows["x"].to_pylist() == [1] * ROWS + [2] * ROWS
+    for name in ("0", "z"):
+        pq.write_table(table(2 * ROWS, pa.array([2])).append_column("y", pa.array([1] * ROWS)), raw / f"{name}.parquet")
+        with pytest.raises(InvalidInput, match=rf"a.parquet has no column 'y', which .*/{name}.parquet has"):
+            take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
+        (raw / f"{name}.parquet").unlink()
+
+
+def test_labels_are_united_like_a_source(raw: Path) -> None:
+    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
+    pq.write_table(table(ROWS, pa.array([0.5])), raw / "b.parquet")
+    parts = open_source(spec({"files": str(raw)})).parts
+    columns = unite_columns("dataset.labels.files", parts)
+    assert pa.Table.from_batches(read_parts(parts, columns))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS
+
+
+def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the Parquet files whose rows are read from now on."""
+    from resources.datasets import file_sources
+
+    names: list[str] = []
+    reader = file_sources._READERS["parquet"]
+
+    def read(file: Any, wanted: Any) -> Any:
+        names.append(file.path.rpartition("/")[2])
+        return reader.read(file, wanted)
+
+    monkeypatch.setitem(file_sources._READERS, "parquet", file_sources.Format(read, reader.columns))
+    return names
+
+
+def test_what_is_appended_is_brought_to_the_union_of_what_was_there(raw: Path, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = spec({"files": str(raw)})
+    names = counted_reads(monkeypatch)
+
+    def appended(name: str, x: pa.Array) -> list[str]:
+        names.clear()
+        pq.write_table(table(ROWS * len(list(raw.iterdir())), x), raw / name)
+        assert held(backend, source).num_rows == ROWS * len(list(raw.iterdir()))
+        return sorted(names)
+
+    assert appended("a.parquet", pa.array([1])) == ["a.parquet"]
+    assert appended("b.parquet", pa.array([2])) == ["b.parquet"]
+    assert appended("c.parquet", pa.array([0.5])) == ["a.parquet", "b.parquet", "c.parquet"], "which makes doubles of all"
+    assert appended("d.parquet", pa.array([3])) == ["d.parquet"], "the union is the one that was there"
+    assert appended("e.parquet", pa.nulls(1)) == ["e.parquet"]
+    assert held(backend, source)["x"].to_pylist() == [1.0] * ROWS + [2.0] * ROWS + [0.5] * ROWS + [3.0] * ROWS + [None] * ROWS
+    pq.write_table(table(0, pa.array(["x"])), raw / "f.parquet")
+    with pytest.raises(InvalidInput, match=r"the column 'x' is double in .*/c.parquet and string in .*/f.parquet"):
+        take_snapshot(backend.store, backend.catalog, source)
+
+
+def frame(indexed: bool) -> pd.DataFrame:
+    rows = [{"id": 9999, "x": 0.5, "ok": True, "label": 1}] if indexed else []
+    rows += [{"id": row, "x": row * 37 % 101 / 101, "ok": row % 4 != 0, "label": row % 2} for row in range(400)]
+    whole = pd.DataFrame(rows)
+    return whole[whole["ok"]].drop(columns="ok")
+
+
+def several_levels(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.set_index(pd.MultiIndex.from_arrays([[str(number) for number in rows.index], list(rows.index)]))
+
+
+@pytest.mark.parametrize("change", [lambda rows: rows, several_levels, lambda rows: rows.sort_values("x")])
+@pytest.mark.parametrize("way", ["table", "batches", "parquet", "csv", "sql", "transform", "delta"])
+def test_a_leftover_index_is_no_column_and_moves_no_row(
+    raw: Path,
+    backend: Backend,
+    provide: Callable[..., DatasetSource],
+    way: str,
+    change: Callable[[pd.DataFrame], pd.DataFrame],
+) -> None:
+    splits: list[dict[int, str]] = []
+    for has_more in (False, True):
+        rows = pa.Table.from_pandas(change(frame(has_more)))
+        assert any(name.startswith("__index_level_") for name in rows.column_names)
+        source = provide(rows) if way == "table" else provide(lambda rows=rows: iter(rows.to_batches(max_chunksize=50)))
+        if way in ("parquet", "sql"):
+            pq.write_table(rows, raw / "raw.parquet")
+            source = spec({"files": f"{raw}/raw.parquet"})
+        if way == "sql":
+            source = spec({"sql": f"SELECT * FROM read_parquet('{raw}/raw.parquet')"})
+        if way == "csv":
+            rows.to_pandas(ignore_metadata=True).to_csv(raw / "raw.csv", index=False)
+            source = spec({"files": f"{raw}/raw.csv"})
+        if way == "transform":
+            source = spec({"files": f"{raw}/plain.parquet"}, transform="tests.resources.datasets.test_united_parts:filtered")
+            pq.write_table(pa.Table.from_pandas(frame(has_more), preserve_index=False), raw / "plain.parquet")
+        if way == "delta":
+            from deltalake import write_deltalake
+
+            write_deltalake(str(raw / "lake"), rows, mode="overwrite")
+            source = spec({"delta": str(raw / "lake"), "version": int(has_more)})
+        taken = take_snapshot(backend.store, backend.catalog, source)
+        dataset = Dataset(backend.store, "points", taken.digest)
+        assert dataset.manifest["key"] == ["id", "x"]
+        assert sorted(dataset.manifest["schema"]) == ["id", "label", "x"]
+        splits.append({number: split for split in dataset.splits for number in dataset.read(split)["id"].to_pylist()})
+    before, after = splits
+    assert after == {9999: after[9999]} | before
+
+
+def filtered(rows: pa.Table) -> pa.Table:
+    """As a project's transform that works on a frame."""
+    whole = rows.to_pandas()
+    return pa.Table.from_pandas(whole[whole["id"] % 2 == 1])
+
+
+def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column(raw: Path, backend: Backend) -> None:
+    pq.write_table(pa.Table.from_pandas(frame(indexed=False)), raw / "a.parquet")
+    pq.write_table(pa.Table.from_pandas(frame(indexed=False), preserve_index=False), raw / "b.parquet")
+    assert held(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
+    pq.write_table(pa.Table.from_pandas(frame(indexed=False).set_index("id")), raw / "c.parquet")
+    assert set(held(backend, spec({"files": str(raw)})).column_names) == {"id", "x", "label"}
