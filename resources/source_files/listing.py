@@ -1,10 +1,10 @@
 """The files that a path or a pattern names, on this machine or an object store, and whether they are still what they were."""
 
 import contextlib
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
-from resources.source_files.patterns import above_partitions, divided, fits, is_data, may_be, names_below
+from resources.source_files.patterns import DELTA_LOG, above_partitions, check_stars, divided, fits, is_data, may_be, names_below
 
 if TYPE_CHECKING:
     from pyarrow import dataset, fs
@@ -126,36 +126,48 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
         return _files_of(filesystem, pattern, path.rpartition("/")[0], [info])
     if info is not None and not folders:
         return SourceFiles([])
-    if not hidden:
-        _check_pattern(field, pattern, filesystem, base, wanted)
     wanted = wanted or ["**"]
+    if not hidden:
+        check_stars(field, pattern, wanted)
 
     def may_fit(name: str) -> bool:
         return hidden or is_data(name) or any(may_be(name, segment) for segment in wanted)
 
-    listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1)
+    logs: list[str] = []
+    listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1, logs=logs)
     files = listed.matching(lambda name: fits(names_below(base, name), wanted, hidden))
     if not files:
         why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
+    if not hidden:
+        _refuse_delta(field, pattern, files, logs)
     return files
 
 
-def _check_pattern(field: str, pattern: str, filesystem: "fs.FileSystem", base: str, wanted: Sequence[str]) -> None:
-    """Refuse a pattern that would silently name other files than are meant."""
+def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[str]) -> None:
+    """Refuse files of a Delta table, some of which hold rows that are not in it any more.
+
+    Args:
+        logs: the folders of the logs of such tables, as they were listed.
+    """
     from pyarrow import fs
 
-    for segment in wanted:
-        if "**" in segment and segment != "**":
-            instead = pattern.replace(segment, f"**/{re.sub(r'[*]+', '*', segment)}")
-            raise InvalidInput(f"{field} = {pattern!r} is not accepted: '**' stands for folders: write {instead}")
+    listing = files.listings[0]
+    above = f"{listing.base.rstrip('/')}/{DELTA_LOG}"  # which is not listed where a partition's folder is
     with store_faults(f"{field} = {pattern!r} cannot be read"):
-        log = filesystem.get_file_info(f"{base.rstrip('/')}/_delta_log")
-    if log.type == fs.FileType.Directory:
-        raise InvalidInput(
-            f"{field} = {pattern!r} is not accepted: it is a Delta table, whose files hold rows that were deleted, too; "
-            "give delta: … and version: …"
-        )
+        is_there = listing.filesystem.get_file_info(above).type == fs.FileType.Directory
+    for log in [*logs, *([above] if is_there else [])]:
+        if files.matching(partial(_is_of_table, log)):
+            table = log.rpartition("/")[0]
+            raise InvalidInput(
+                f"{field} = {pattern!r} is not accepted: {table} is a Delta table, whose files hold rows that were deleted, too; "
+                "give delta: … and version: …"
+            )
+
+
+def _is_of_table(log: str, path: str) -> bool:
+    """Whether a file is of the Delta table that has this log."""
+    return path.startswith(log.removesuffix(DELTA_LOG)) and not path.startswith(f"{log}/")
 
 
 def _not_data(find: Callable[[], SourceFiles]) -> str:
@@ -177,12 +189,20 @@ def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
 
 
 def list_files(
-    field: str, place: str, filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool], *, recursive: bool = True
+    field: str,
+    place: str,
+    filesystem: "fs.FileSystem",
+    base: str,
+    is_data: Callable[[str], bool],
+    *,
+    recursive: bool = True,
+    logs: list[str] | None = None,
 ) -> SourceFiles:
     """List the files in a folder and, if recursive, below it, sorted by path.
 
     Args:
         is_data: whether a file of this name, or what is in a folder of this name, is listed.
+        logs: to it the folders of the logs of Delta tables are added that are there.
 
     Raises:
         InvalidInput: there is no such folder.
@@ -190,10 +210,16 @@ def list_files(
     """
     from pyarrow import fs
 
-    infos = (info for info in _infos(filesystem, base, is_data, recursive) if all(map(is_data, names_below(base, info.path))))
+    def infos() -> "Iterator[fs.FileInfo]":
+        for info in _infos(filesystem, base, is_data, recursive):
+            if logs is not None and info.type == fs.FileType.Directory and info.base_name == DELTA_LOG:
+                logs.append(info.path)
+            if all(map(is_data, names_below(base, info.path))):
+                yield info
+
     with store_faults(f"{field} = {place!r} cannot be listed"):
         try:
-            return _files_of(filesystem, place, base, infos)
+            return _files_of(filesystem, place, base, infos())
         except (FileNotFoundError, NotADirectoryError) as error:
             is_there = filesystem.get_file_info(base).type == fs.FileType.Directory
             why = f"a folder went away while it was listed: {error}" if is_there else f"there is no folder {base}"

@@ -65,6 +65,7 @@ def find_partitions(field: str, files: Iterable[SourceFile]) -> Partitions:
         if folder == last:
             continue
         texts_of_file = _texts_of(file)
+        _refuse_double_names(field, file)
         if first is None:
             first = file
             texts = {name: {} for name in texts_of_file}
@@ -82,10 +83,23 @@ def find_partitions(field: str, files: Iterable[SourceFile]) -> Partitions:
     return Partitions(types, {name: values for name, (_, values) in columns.items()})
 
 
+def _refuse_double_names(field: str, file: SourceFile) -> None:
+    names = [name for name, _ in _pairs_of(file)]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInput(
+                f"{field} is not accepted: {file.shown} is in {names.count(name)} folders of {name}=…; give each its own name"
+            )
+
+
 def _texts_of(file: SourceFile) -> dict[str, str]:
     """What the names of a file's folders say, as it is written there."""
-    pairs = (partition_of(name) for name in names_below(file.base, file.path)[:-1])
-    return dict(pair for pair in pairs if pair is not None)
+    return dict(_pairs_of(file))
+
+
+def _pairs_of(file: SourceFile) -> list[tuple[str, str]]:
+    pairs = [partition_of(name) for name in names_below(file.base, file.path)[:-1]]
+    return [pair for pair in pairs if pair is not None]
 
 
 def _typed(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:

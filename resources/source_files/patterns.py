@@ -1,13 +1,17 @@
 """Which files a path or a pattern names: what is there as it is written, before a mark stands for anything, and what is no data."""
 
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from halving.errors import InvalidInput
+
 if TYPE_CHECKING:
     from pyarrow import fs
 
+DELTA_LOG = "_delta_log"
 _MARKS = frozenset("*?[")
 _OF_SYSTEMS = frozenset({"Thumbs.db", "desktop.ini", "__MACOSX"})
 _OF_WRITERS = frozenset({"_SUCCESS", "_temporary"})
@@ -27,6 +31,18 @@ def divided(filesystem: "fs.FileSystem", path: str) -> tuple[str, list[str]]:
         if name == "**" or filesystem.get_file_info("/".join(names[: place + 1])).type == fs.FileType.NotFound:
             return "/".join(names[:place]) or "/", names[place:]
     return path, []
+
+
+def check_stars(field: str, pattern: str, wanted: Sequence[str]) -> None:
+    """Refuse two stars within a name, which would stay within a folder.
+
+    Raises:
+        InvalidInput: a segment of the pattern has them.
+    """
+    for segment in wanted:
+        if "**" in segment and segment != "**":
+            instead = pattern.replace(segment, f"**/{re.sub(r'[*]+', '*', segment)}")
+            raise InvalidInput(f"{field} = {pattern!r} is not accepted: '**' stands for folders: write {instead}")
 
 
 def fits(names: Sequence[str], wanted: Sequence[str], hidden: bool = False) -> bool:

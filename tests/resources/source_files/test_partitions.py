@@ -108,6 +108,11 @@ def test_files_in_folders_of_other_names_are_refused(tmp_path: Path, paths: list
         partitions_of(tmp_path, paths, [""])
 
 
+def test_two_folders_of_one_name_above_a_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"^files is not accepted: .*/x.csv is in 2 folders of c=…; give each its own name$"):
+        partitions_of(tmp_path, ["c=de/d=1/c=fr/x.csv"], [""])
+
+
 def test_a_column_of_the_file_stays_as_it_is_and_others_come_behind_it(tmp_path: Path) -> None:
     (tmp_path / "c=de" / "y=2024").mkdir(parents=True)
     (tmp_path / "c=de" / "y=2024" / "x.csv").touch()

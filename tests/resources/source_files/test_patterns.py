@@ -13,7 +13,7 @@ from resources.source_files.listing import find_files, watch_files
 from resources.source_files.patterns import divided, fits, is_data, is_file_of_a_folder
 from tests.properties import examples
 
-SPARK = ["_SUCCESS", ".part-0.csv.crc", "_temporary/0/x.csv", "_delta_log/0.json", ".ipynb_checkpoints/x-checkpoint.csv", ".git/x.csv"]
+SPARK = ["_SUCCESS", ".part-0.csv.crc", "_temporary/0/x.csv", "_metadata/0.json", ".ipynb_checkpoints/x-checkpoint.csv", ".git/x.csv"]
 
 
 def make(folder: Path, names: list[str]) -> None:
@@ -60,9 +60,13 @@ def named(folder: Path, pattern: str, hidden: bool = False) -> list[str]:
         (["deep/_raw/x.csv", "x.csv"], "**/_raw/*.csv", ["deep/_raw/x.csv"]),
         (["_day=1/x.csv", "_metadata/x.csv"], "**/*.csv", ["_day=1/x.csv"]),
         (["x.csv", "Thumbs.db", "desktop.ini", "__MACOSX/._x.csv", ".DS_Store", "._x.csv"], "", ["x.csv"]),
-        (["x.csv", *(name for name in SPARK if "_delta_log" not in name)], "", ["x.csv"]),
+        (["x.csv", *SPARK], "", ["x.csv"]),
         (["deep/x.csv", *(f"deep/{name}" for name in SPARK)], "**/*", ["deep/x.csv"]),
         (["deep/x.csv", *(f"deep/{name}" for name in SPARK)], "*/*", ["deep/x.csv"]),
+        (["t/_delta_log/0.json", "t/x.parquet", "u/x.csv"], "**/*.csv", ["u/x.csv"]),
+        (["t/_delta_log/0.json", "t/x.parquet"], "t/_delta_log/*.json", ["t/_delta_log/0.json"]),
+        (["t/_delta_log/0.json", "t/x.parquet"], "*/_delta_log/*.json", ["t/_delta_log/0.json"]),
+        (["t/_delta_log/0.json", "t/x.parquet"], "t/x.parquet", ["t/x.parquet"]),
     ],
 )
 def test_a_pattern_names_what_it_says(tmp_path: Path, there: list[str], pattern: str, files: list[str]) -> None:
@@ -85,10 +89,14 @@ def test_a_pattern_names_what_it_says(tmp_path: Path, there: list[str], pattern:
         (
             ["_delta_log/0.json", "x.parquet"],
             "",
-            "it is a Delta table, whose files hold rows that were deleted, too; give delta: … and version: …$",
+            ".* is a Delta table, whose files hold rows that were deleted, too; give delta: … and version: …$",
         ),
-        (["_delta_log/0.json", "x.parquet"], "*.parquet", "it is a Delta table"),
-        (["_delta_log/0.json", "day=1/x.parquet"], "**/*.parquet", "it is a Delta table"),
+        (["_delta_log/0.json", "x.parquet"], "*.parquet", ".* is a Delta table"),
+        (["_delta_log/0.json", "day=1/x.parquet"], "day=1/*.parquet", ".* is a Delta table"),
+        (["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"], "lake", ".*/lake/t is a Delta table"),
+        (["lake/t/_delta_log/0.json", "lake/t/x.parquet", "lake/y.parquet"], "lake/**/*.parquet", ".*/lake/t is a Delta table"),
+        (["lake/t/_delta_log/0.json", "lake/t/a=1/x.parquet"], "lake/*/*/*.parquet", ".*/lake/t is a Delta table"),
+        (["_delta_log/0.json", "day=1/x.parquet"], "**/*.parquet", ".* is a Delta table"),
         ([], "none", "there is no folder .*/none$"),
         ([], "none/*.csv", "there is no folder .*/none$"),
         ([], "[none].csv", "no file has such a name$"),
@@ -119,8 +127,15 @@ def test_what_spark_leaves_on_s3_is_no_data(any_store: Store) -> None:
     for pattern in ("out", "out/**/*", "out/*/*", "**/part*.csv"):
         (file,) = find_files("files", f"{base}/{pattern}{mark}{options}")
         assert file.path.endswith("out/deep/part-0.csv")
-    with pytest.raises(InvalidInput, match="it is a Delta table"):
-        find_files("files", f"{base}/out/deep/*.csv{mark}{options}")
+
+
+def test_files_of_a_delta_table_on_s3_are_refused(any_store: Store) -> None:
+    for name in ("_delta_log/0.json", "day=1/x.parquet"):
+        any_store.create(f"lake/t/{name}", b"x")
+    base, mark, options = any_store.root.partition("?")
+    for pattern in ("lake", "lake/t", "lake/**/*.parquet", "lake/*/*/*.parquet", "lake/t/day=1/*.parquet"):
+        with pytest.raises(InvalidInput, match=r"lake/t is a Delta table, whose files hold rows that were deleted, too; give delta: "):
+            find_files("files", f"{base}/{pattern}{mark}{options}")
 
 
 def test_what_a_query_may_read_is_watched_hidden_or_not(tmp_path: Path) -> None:
