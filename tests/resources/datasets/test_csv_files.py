@@ -25,7 +25,7 @@ IDS = [12345678901234567890, 12345678901234567891]
 def file_of(folder: Path, content: bytes | str, name: str = "rows.csv") -> SourceFile:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return SourceFile(fs.LocalFileSystem(), str(path), name, path.stat().st_size, 0)
+    return SourceFile(fs.LocalFileSystem(), str(path), name, path.stat().st_size, 0, str(folder))
 
 
 def read(file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None) -> list[dict[str, Any]]:
