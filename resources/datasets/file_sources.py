@@ -153,7 +153,7 @@ def _part(field: str, file: SourceFile, form: str, partitions: Partitions) -> Pa
 
 def _read_columns(field: str, file: SourceFile, form: str, partitions: Partitions) -> Columns:
     if _is_empty(file, form):
-        return Columns(partitions.types, optional=True)
+        return Columns(pa.schema([]), optional=True)
     columns = _READERS[form].columns
     assert columns is not None
     with _readable(field, file, form):
@@ -167,11 +167,8 @@ def _read_file(
     if _is_empty(file, form):
         return
     reader = _READERS[form]
-    wanted_of_file = wanted
-    if wanted is not None and reader.optional:  # which makes a column of each that is wanted, null where the file has it not
-        wanted_of_file = pa.schema([column for column in wanted if column.name not in partitions.types.names])
     with _readable(field, file, form):
-        for rows in reader.read(file, wanted_of_file):
+        for rows in reader.read(file, wanted):
             if wanted is None:
                 yield partitions.added(rows, file)
             elif rows.num_rows:

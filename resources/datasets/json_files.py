@@ -51,7 +51,7 @@ def json_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str |
 def _names_there(rows: pa.Table) -> list[str]:
     """Without the columns that no object of a block has: a file's path may say them. One stays, to have the number of rows."""
     names = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows]
-    return names or rows.column_names
+    return names or rows.column_names[:1]
 
 
 def _rows(block: str, types: pa.Schema | None) -> pa.Table:

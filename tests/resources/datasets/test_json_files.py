@@ -175,6 +175,8 @@ def test_a_column_that_only_other_files_have_is_not_there(tmp_path: Path) -> Non
     file = file_of(tmp_path, '{"a": 1}\n', "rows.json")
     assert json_columns(file).optional
     assert read(file, wanted=pa.schema([("country", pa.string()), ("a", pa.float64())])) == [{"a": 1.0}]
+    nulls = file_of(tmp_path, '{"a": null}\n' * 3, "nulls.json")
+    assert read(nulls, wanted=pa.schema([("a", pa.float64()), ("country", pa.string())])) == [{"a": None}] * 3
 
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)

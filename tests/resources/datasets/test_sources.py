@@ -127,10 +127,11 @@ def test_the_names_of_partitions_are_columns_of_every_format(
     assert rows["day"].to_pylist() == [date(2024, 1, day) for day in (1, 2, 3) for _ in range(40)]
 
 
-def test_a_file_that_has_a_partitions_column_keeps_its_own(tmp_path: Path, backend: Backend) -> None:
+@pytest.mark.parametrize(("form", "ending"), [("parquet", "parquet"), ("csv", "csv"), ("json", "jsonl")])
+def test_a_file_that_has_a_partitions_column_keeps_its_own(tmp_path: Path, backend: Backend, form: str, ending: str) -> None:
     for number, country in enumerate(["de", "fr"]):
         table = numbers(40, first=40 * number).append_column("country", pa.array([f"own {country}"] * 40))
-        write("parquet", tmp_path / "raw" / f"country={country}" / "x.parquet", table)
+        write(form, tmp_path / "raw" / f"country={country}" / f"x.{ending}", table)
     snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
     rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
     assert rows["country"].to_pylist() == ["own de"] * 40 + ["own fr"] * 40
