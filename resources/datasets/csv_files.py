@@ -46,7 +46,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
     return Columns(types, large, optional=not columns)
 
 
-def csv_rows(file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None) -> Iterator[pa.RecordBatch]:
+def csv_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a CSV file, with these types or its own.
 
     Raises:
@@ -108,7 +108,7 @@ def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None) -> It
             return
         try:
             names = _names(text, delimiter)
-            kinds = dict.fromkeys(names, pa.binary()) if types is None else {name: types.field(name).type for name in types.names}
+            kinds = dict.fromkeys(names, pa.binary()) if types is None else {column.name: column.type for column in types}
             encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
             reader = csv.open_csv(
                 text,

@@ -14,10 +14,13 @@ from halving.data.referenced_files import location_of, object_facts
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.canonical import BATCH_BYTES
+from resources.datasets.csv_files import csv_columns, csv_rows
+from resources.datasets.json_files import json_columns, json_rows
 from resources.source_files.columns import Columns, as_united
 from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
 from resources.source_files.partitions import Partitions, find_partitions
 from resources.source_files.patterns import is_file_of_a_folder
+from resources.sweep_spec.dataset import TEXT_FORMATS
 
 if TYPE_CHECKING:
     from pyarrow import parquet
@@ -31,7 +34,6 @@ READ_AHEAD = 1 << 20
 _READ_AHEAD_REMOTE = 8 * READ_AHEAD
 _BUFFERS = 256 * 2**20  # bytes of all columns
 _WHOLE_ROW_GROUP = 64 * 2**20  # bytes
-_BLOCK = 8 * 2**20  # bytes of a CSV or JSON file that are parsed at a time; the types of its columns are those of the first
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +58,13 @@ class Format:
     """How files of a format are read.
 
     Attributes:
+        name: as a spec has it.
         read: a file's rows; the schema is the one that they are brought to afterwards, None: not known.
         columns: what a file says of its columns; None: nothing.
         optional: whether a column that a file lacks is null.
     """
 
+    name: str
     read: Callable[[SourceFile, pa.Schema | None], Iterator[pa.RecordBatch]]
     columns: Callable[[SourceFile], Columns] | None = None
     optional: bool = False
@@ -88,12 +92,15 @@ class FileParts(Sequence[Part]):
 
 
 def open_files(
-    files_or_patterns: str | list[str], form: str | None, field: str
+    files_or_patterns: str | list[str], form: str | None, field: str, encoding: str | None = None
 ) -> tuple[Sequence[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
     """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
 
+    Args:
+        encoding: of CSV and JSON; None: UTF-8, or what a byte order mark says.
+
     Raises:
-        InvalidInput: a pattern names no file, or a file's format is not known.
+        InvalidInput: a pattern names no file, or a file's format is not known or has no encoding.
     """
     patterns = [files_or_patterns] if isinstance(files_or_patterns, str) else files_or_patterns
 
@@ -103,9 +110,9 @@ def open_files(
     files = find()
     if form is None:
         for file in files:
-            _format_of(field, file.shown)
+            _format_of(field, file.shown, encoding)
     partitions = find_partitions(f"{field}.files", files)
-    parts = FileParts(files, lambda file: _part(field, file, form or _format_of(field, file.shown), partitions))
+    parts = FileParts(files, lambda file: _part(field, file, _reader(form or _format_of(field, file.shown), encoding), partitions))
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
@@ -137,37 +144,45 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence
     return FileParts(files, part_of), facts, refuse_changes(f"{field}.folder", files, find)
 
 
-def _format_of(field: str, path: str) -> str:
+def _format_of(field: str, path: str, encoding: str | None = None) -> str:
     for ending, form in _FORMATS.items():
         if path.lower().endswith(ending):
+            if encoding is not None and form not in TEXT_FORMATS:
+                raise InvalidInput(f"{field}.encoding = {encoding!r} is not accepted: {path} is {form}; only csv and json have an encoding")
             return form
     raise InvalidInput(
         f"{field}.files = {path!r} is not accepted: its name does not say what it is; give format: parquet, csv, json or tar"
     )
 
 
-def _part(field: str, file: SourceFile, form: str, partitions: Partitions) -> Part:
-    columns = partial(_read_columns, field, file, form, partitions) if _READERS[form].columns else None
-    return Part(file.identity, partial(_read_file, field, file, form, partitions), columns, file.shown)
+def _reader(form: str, encoding: str | None) -> Format:
+    if form == "csv":
+        return Format(form, partial(csv_rows, encoding=encoding), partial(csv_columns, encoding=encoding))
+    if form == "json":
+        return Format(form, partial(json_rows, encoding=encoding), partial(json_columns, encoding=encoding), optional=True)
+    return Format(form, _parquet, _parquet_columns) if form == "parquet" else Format(form, _tar)
 
 
-def _read_columns(field: str, file: SourceFile, form: str, partitions: Partitions) -> Columns:
-    if _is_empty(file, form):
+def _part(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Part:
+    columns = partial(_read_columns, field, file, reader, partitions) if reader.columns else None
+    return Part(file.identity, partial(_read_file, field, file, reader, partitions), columns, file.shown)
+
+
+def _read_columns(field: str, file: SourceFile, reader: Format, partitions: Partitions) -> Columns:
+    if _is_empty(file, reader):
         return Columns(pa.schema([]), optional=True)
-    columns = _READERS[form].columns
-    assert columns is not None
-    with _readable(field, file, form):
-        of_file = columns(file)
+    assert reader.columns is not None
+    with _readable(field, file, reader):
+        of_file = reader.columns(file)
     return replace(of_file, types=partitions.added_types(of_file.types))
 
 
 def _read_file(
-    field: str, file: SourceFile, form: str, partitions: Partitions, wanted: pa.Schema | None = None
+    field: str, file: SourceFile, reader: Format, partitions: Partitions, wanted: pa.Schema | None = None
 ) -> Iterator[pa.RecordBatch]:
-    if _is_empty(file, form):
+    if _is_empty(file, reader):
         return
-    reader = _READERS[form]
-    with _readable(field, file, form):
+    with _readable(field, file, reader):
         for rows in reader.read(file, wanted):
             if wanted is None:
                 yield partitions.added(rows, file)
@@ -175,20 +190,20 @@ def _read_file(
                 yield as_united(rows, wanted, partitions.of(file), file.shown, field=f"{field}.files", optional=reader.optional)
 
 
-def _is_empty(file: SourceFile, form: str) -> bool:
+def _is_empty(file: SourceFile, reader: Format) -> bool:
     """Whether it is text without a byte, as Spark writes where a partition has no rows."""
-    return form in ("csv", "json") and not file.size
+    return reader.name in TEXT_FORMATS and not file.size
 
 
 @contextmanager
-def _readable(field: str, file: SourceFile, form: str) -> Iterator[None]:
+def _readable(field: str, file: SourceFile, reader: Format) -> Iterator[None]:
     try:
         with store_faults(f"cannot read {file.shown}"):
             yield
     except InvalidInput:
         raise
     except (pa.ArrowInvalid, tarfile.TarError, ValueError) as error:
-        raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {form} it cannot be read: {error}") from None
+        raise InvalidInput(f"{field}.files: {file.shown!r} is not accepted: as {reader.name} it cannot be read: {error}") from None
 
 
 def _parquet_columns(file: SourceFile) -> Columns:
@@ -233,23 +248,6 @@ def batch_rows(described: "parquet.FileMetaData") -> int:
     return max(1, min(65_536, described.num_rows * BATCH_BYTES // max(1, size)))
 
 
-def _csv(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    from pyarrow import csv
-
-    delimiter = "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
-    with file.filesystem.open_input_stream(file.path) as stream:
-        yield from csv.open_csv(
-            stream, csv.ReadOptions(use_threads=False, block_size=_BLOCK), csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-        )
-
-
-def _json(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    from pyarrow import json
-
-    with file.filesystem.open_input_stream(file.path) as stream:
-        yield from json.open_json(stream, json.ReadOptions(use_threads=False, block_size=_BLOCK))
-
-
 def _tar(file: SourceFile, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """A row for each sample of a WebDataset: the members that follow each other with the same name up to its first dot."""
     with file.filesystem.open_input_stream(file.path, compression=None) as stream, tarfile.open(fileobj=stream, mode="r|*") as tar:
@@ -280,14 +278,6 @@ def _sample_row(sample: dict[str, Any]) -> pa.RecordBatch:
         else:
             columns[ending] = pa.array([content.decode()]) if ending == "txt" else pa.array([content], pa.large_binary())
     return pa.RecordBatch.from_pydict(columns)
-
-
-_READERS = {
-    "parquet": Format(_parquet, _parquet_columns),
-    "csv": Format(_csv),
-    "json": Format(_json),
-    "tar": Format(_tar),
-}
 
 
 def _file_row(by_reference: bool, place: str, file: SourceFile, path: str) -> Iterator[pa.RecordBatch]:

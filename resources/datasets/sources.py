@@ -51,7 +51,7 @@ def open_source(source: DatasetSource) -> OpenedSource:
     if isinstance(given, str):
         return _function(field, given)
     if given.files is not None:
-        return OpenedSource(*open_files(given.files, given.format, field))
+        return OpenedSource(*open_files(given.files, given.format, field, given.encoding))
     if given.folder is not None:
         return _folder(given.folder, given.reference, field)
     if given.sql is not None:

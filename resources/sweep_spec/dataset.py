@@ -13,11 +13,25 @@ from resources.sweep_spec.base import LONGEST_TEXT, MOST_VALUES, Bounds, Functio
 REQUIRED_SPLITS = ("test", "train", "validation")
 """A trial trains on the first, compares itself on the second, and the winner is judged on the third."""
 
+TEXT_FORMATS = ("csv", "json")
+"""Formats of files that are texts, in some encoding."""
+
 _MIB = 2**20
 _MOST_FOLDS = 100
 _MOST_COLUMNS = 100
 Column = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
 Location = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
+
+
+def _encoding(value: str) -> str:
+    try:
+        "".encode(value)
+    except (LookupError, ValueError):
+        raise ValueError(f"{value!r} is not known; give one that Python knows, such as utf-8, latin-1, cp1252 or utf-16") from None
+    return value
+
+
+Encoding = Annotated[str, AfterValidator(_encoding)]
 
 
 class Source(Strict):
@@ -28,6 +42,10 @@ class Source(Strict):
         description="Parquet, CSV or JSON files, or WebDataset's tars: paths, s3://… addresses, or patterns of them with * and ?.",
     )
     format: Literal["parquet", "csv", "json", "tar"] | None = Field(default=None, description="Of the files (default: as their names end).")
+    encoding: Encoding | None = Field(
+        default=None,
+        description="Of CSV and JSON files, as Python names it: latin-1, cp1252 (default: what a byte order mark says, else UTF-8).",
+    )
     folder: Location | None = Field(
         default=None, description="A folder or an s3://… address; each file is a row: path, label (its first folder), content."
     )
@@ -50,6 +68,7 @@ class Source(Strict):
             raise ValueError(f"give exactly one of files, folder, sql, delta, iceberg; got {listed(kinds)}")
         for field, owner in (
             ("format", "files"),
+            ("encoding", "files"),
             ("reference", "folder"),
             ("version", "delta"),
             ("snapshot", "iceberg"),
@@ -57,6 +76,8 @@ class Source(Strict):
         ):
             if field in self.model_fields_set and getattr(self, field) is not None and owner != kinds[0]:
                 raise ValueError(f"{field} belongs to {owner}, not to {kinds[0]}; leave it out")
+        if self.encoding is not None and self.format not in (None, *TEXT_FORMATS):
+            raise ValueError(f"encoding belongs to files of {listed(TEXT_FORMATS)}, not of {self.format}; leave it out")
         for field, owner in (("version", "delta"), ("snapshot", "iceberg")):
             if kinds[0] == owner and getattr(self, field) is None:
                 raise ValueError(f"{owner} needs {field}: what a snapshot is taken of must not change; give the {field} to read")

@@ -29,7 +29,7 @@ def file_of(folder: Path, content: bytes | str, name: str = "rows.csv") -> Sourc
 
 
 def read(file: SourceFile, encoding: str | None = None, wanted: pa.Schema | None = None) -> list[dict[str, Any]]:
-    return [row for rows in csv_rows(file, encoding, wanted) for row in rows.to_pylist()]
+    return [row for rows in csv_rows(file, wanted, encoding) for row in rows.to_pylist()]
 
 
 def values(file: SourceFile) -> tuple[pa.DataType, list[Any]]:

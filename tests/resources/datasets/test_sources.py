@@ -176,6 +176,21 @@ def test_a_tabbed_file_goes_by_its_ending_and_not_by_its_folder(tmp_path: Path) 
     assert ids({"files": f"{tmp_path}/rows.tsv.gz"}) == list(range(10))
 
 
+@pytest.mark.parametrize("ending", ["csv", "json"])
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "ISO-8859-15", "utf_16_le", "UTF8"])
+def test_text_files_are_read_in_the_encoding_that_is_given(tmp_path: Path, backend: Backend, ending: str, encoding: str) -> None:
+    rows = [{"größe": number, "label": "schön" if number % 2 else "nah"} for number in range(60)]
+    if ending == "csv":
+        content = "größe,label\n" + "".join(f"{row['größe']},{row['label']}\n" for row in rows)
+    else:
+        content = json.dumps(rows, ensure_ascii=False)
+    (tmp_path / f"rows.{ending}").write_bytes(content.encode(encoding))
+    source = spec({"files": str(tmp_path / f"rows.{ending}"), "encoding": encoding}, splits={"train": 0.4, "validation": 0.3, "test": 0.3})
+    snapshot = take_snapshot(backend.store, backend.catalog, source)
+    read = pa.concat_tables([Dataset(backend.store, "points", snapshot.digest).read(split) for split in ("train", "validation", "test")])
+    assert read.sort_by("größe").to_pylist() == rows
+
+
 def test_a_folder_by_reference_keeps_the_digest_of_each_file_and_not_its_content(tmp_path: Path, backend: Backend) -> None:
     from halving.store.store import digest_of
 
@@ -653,6 +668,12 @@ def test_files_of_a_pyarrow_dataset_that_change_while_they_are_read_are_named(
         ({"files": "a", "reference": "digest"}, "reference belongs to folder, not to files; leave it out"),
         ({"folder": "a", "reference": "etag"}, r"reference = etag belongs to a folder on S3 \(s3://…\), not to a; give digest"),
         ({"file": "a"}, "file: Extra inputs are not permitted|there is no such field"),
+        ({"folder": "a", "encoding": "latin-1"}, "encoding belongs to files, not to folder; leave it out"),
+        ({"files": "a", "format": "tar", "encoding": "latin-1"}, "encoding belongs to files of csv, json, not of tar; leave it out"),
+        ({"files": "a", "encoding": "latin9x"}, "encoding: 'latin9x' is not known; give one that Python knows, such as utf-8, latin-1"),
+        ({"files": "a", "encoding": "base64"}, "encoding: 'base64' is not known"),
+        ({"files": "a", "encoding": ""}, "encoding: '' is not known"),
+        ({"files": "a", "encoding": 8}, "encoding: Input should be a valid string"),
         ({"files": "a", "format": "xml"}, "format: Input should be 'parquet', 'csv', 'json' or 'tar'"),
     ],
 )
@@ -671,6 +692,10 @@ def test_a_source_that_is_none_is_refused_before_anything_runs(source: Any, says
         ({"files": "{}/none/*.csv"}, "there is no folder .*/none"),
         ({"files": "{}/rows.bin"}, "rows.bin' is not accepted: its name does not say what it is; give format: parquet, csv, json or tar"),
         ({"files": "{}/rows.bin", "format": "parquet"}, "rows.bin' is not accepted: as parquet it cannot be read"),
+        (
+            {"files": "{}/rows.pq", "encoding": "latin-1"},
+            r"source.encoding = 'latin-1' is not accepted: .*rows.pq is parquet; only csv and json",
+        ),
         ({"folder": "{}/empty"}, "folder = '.*/empty' is not accepted: the folder holds no files"),
         ({"folder": "{}/none"}, "there is no folder"),
     ],
@@ -678,6 +703,7 @@ def test_a_source_that_is_none_is_refused_before_anything_runs(source: Any, says
 def test_a_place_without_rows_is_refused_by_field_and_value(tmp_path: Path, source: dict[str, Any], says: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "rows.bin").write_bytes(os.urandom(100))
+    (tmp_path / "rows.pq").touch()
     given = {name: value.format(tmp_path) if name in ("files", "folder") else value for name, value in source.items()}
     with pytest.raises(InvalidInput, match=says):
         ids(given)
