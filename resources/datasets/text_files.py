@@ -62,8 +62,9 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
         head = bytes(stream.read(BLOCK))
         mark = next((mark for mark in _MARKS if head.startswith(mark)), None)
         chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
-        if b"\0" in head and chosen in UTF_8:
-            raise ValueError("it has NUL bytes, so it is not UTF-8 text; say what it is, for example encoding: utf-16-le")
+        if b"\0" in head and not chosen.startswith(("utf-16", "utf-32")):
+            shown = "UTF-8" if chosen in UTF_8 else chosen
+            raise ValueError(f"it has NUL bytes, so it is not {shown} text; say what it is, for example encoding: utf-16-le")
         yield TextFile(file.shown, chosen, head, stream)
 
 

@@ -76,6 +76,7 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         (CITIES.encode("latin-1"), "ascii", "it is not ascii; give the encoding"),
         ("id,größe\n1,2\n".encode("latin-1"), "ascii", "its header is not ascii; give the encoding"),
         ("id,stadt\n1,Bonn\n".encode("utf-16-le"), None, "it has NUL bytes, so it is not UTF-8 text; .* encoding: utf-16-le"),
+        ("id,stadt\n1,Bonn\n".encode("utf-16-le"), "latin-1", "it has NUL bytes, so it is not iso8859-1 text; .* encoding: utf-16-le"),
         (b"PK\x03\x04\x14\x00\x06\x00", None, "it has NUL bytes"),
         ("id;stadt\n1,5;Bonn\n", None, r"no comma but ';'; give sql: .*read_csv\('rows.csv', delim = ';', decimal_separator = ','\)"),
         ("id\tstadt\n1\tBonn\n", None, r"no comma but '\\t'; give sql: SELECT \* FROM read_csv\('rows.csv', delim = '\\t'\)"),
