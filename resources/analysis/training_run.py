@@ -172,5 +172,7 @@ def _standing(intent: IntentRow | None, sweep: SweepRow | None, history: TrialHi
         )
     if canceled and history.status not in (Status.COMPLETED, Status.FAILED):
         return ("canceling" if sweep.status == "searching" else "canceled"), None
+    if history.status == Status.PAUSED and sweep.status != "searching":
+        return "stopped", None  # it will not go on
     status = _STATUS[Status(history.status)]
     return ("waiting" if status == "running" and history.waiting else status), history.waiting

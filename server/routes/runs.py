@@ -51,7 +51,8 @@ class Run(BaseModel):
     project: str = Field(examples=["digits"])
     run: str = Field(examples=["digits-7f3a.0007"])
     status: str = Field(
-        description="finished, failed, paused, crashed, running, unfinished, or what the script chose.", examples=["finished"]
+        description="finished, failed, paused, stopped (a trial that never goes on), crashed, running, unfinished, or the script's choice.",
+        examples=["finished"],
     )
     lifecycle: str = Field(
         description="active, archived or deleted; a filter that does not name it chooses active runs.", examples=["active"]

@@ -23,6 +23,7 @@ from halving.identifiers import check_name
 from halving.query.runs import list_names
 from halving.store.store import Store
 from resources.analysis.run_index.entry import Entry, next_look
+from resources.analysis.run_index.outcomes import stop_ended, with_outcomes
 from resources.analysis.run_index.readers import Look, Readers
 from resources.analysis.run_index.write import bring_forward, confirm, delete_runs, postpone, write_entries
 from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
@@ -98,6 +99,7 @@ class Refresher:
         now = self._clock()
         if was_set_back:
             self._later, self._noted = {}, now
+        done.changed += stop_ended(self._catalog)
         new = self._list(done)
         # However long the listing took, something is looked at; and neither what is due nor what is new can keep the other waiting.
         listed, due = time.monotonic(), self._resumed() or self._due(now)
@@ -203,7 +205,8 @@ class Refresher:
     def _write_part(self, entries: list[Entry], done: Refreshed) -> None:
         now = self._clock()
         try:
-            write_entries(self._catalog, [self._with_best(entry) for entry in entries], [next_look(entry.row, now) for entry in entries])
+            decided = with_outcomes(self._catalog, [self._with_best(entry) for entry in entries])
+            write_entries(self._catalog, decided, [next_look(entry.row, now) for entry in entries])
         except _REFUSALS as error:
             if len(entries) > 1:  # one run that the database does not take must not keep the others out
                 for entry in entries:

@@ -97,7 +97,7 @@ const completed = computed(() => {
 const KEYWORDS = ["and", "or", "not", "between", "in", "like", "is null", "is not null", "order by", "desc", "limit"];
 /** A word, or a name whose quote is still open. */
 const WORD = /(?:params|metrics|tags)\."(?:[^"]|"")*$|[\w\-/.@:+]*$/i;
-const STATUSES = ["finished", "failed", "paused", "crashed", "running", "unfinished"];
+const STATUSES = ["finished", "failed", "paused", "stopped", "crashed", "running", "unfinished"];
 const STATUS = /\bstatus\s*(?:!?=|in\s*\((?:[^()]*,)?)\s*(\w*)$/i;
 const MOST = 12;
 
