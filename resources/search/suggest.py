@@ -21,7 +21,7 @@ from resources.search.rules import rules_of
 from resources.search.state import Result, Status, TrialState
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.functions import import_sampler
-from resources.sweep_spec.points import Params, Space, active, grid_point, order, sample, satisfies
+from resources.sweep_spec.points import Params, Space, active, grid_point, nearest_step, order, sample, satisfies
 from resources.sweep_spec.space import FloatRange, IntRange, Parameter, choice_name, is_same
 from resources.sweep_spec.strategy import STARTUP_TRIALS, Bohb, GridSearch
 
@@ -318,7 +318,8 @@ def distribution_of(parameter: Parameter) -> "optuna.distributions.BaseDistribut
     if isinstance(given, FloatRange):
         return distributions.FloatDistribution(given.low, given.high, log=given.log, step=given.step)
     if isinstance(given, IntRange):
-        return distributions.IntDistribution(given.low, given.high, log=given.log, step=given.step)
+        # Optuna has no steps on a logarithmic scale: the nearest is taken of what it suggests.
+        return distributions.IntDistribution(given.low, given.high, log=given.log, step=1 if given.log else given.step)
     return distributions.CategoricalDistribution([choice_name(choice) for choice in given])
 
 
@@ -333,12 +334,11 @@ def _known_as(parameter: Parameter, value: Any) -> Any:
 
 
 def _value(asked: "optuna.Trial", name: str, parameter: Parameter, distribution: Any) -> Any:
-    distributions = load_optuna().distributions
-    if isinstance(distribution, distributions.FloatDistribution):
+    if parameter.float_ is not None:
         return asked.suggest_float(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-    if isinstance(distribution, distributions.IntDistribution):
+    if parameter.int_ is not None:
         drawn = asked.suggest_int(name, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-        return min(max(drawn, distribution.low), distribution.high)  # 2**63 - 1 becomes 2**63 in a double
+        return nearest_step(parameter.int_, drawn)  # within the range, too: 2**63 - 1 becomes 2**63 in a double
     chosen = asked.suggest_categorical(name, distribution.choices)
     return (parameter.choices or [])[distribution.choices.index(chosen)]
 

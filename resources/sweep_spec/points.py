@@ -112,7 +112,7 @@ def feasible(spec: SweepSpec, fixed: Mapping[str, Any] | None = None) -> bool:
 
 
 def axis(parameter: Parameter, points: int | None) -> list[Any]:
-    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a float range without steps.
+    """A parameter's values on a grid: all of its choices or steps, or ``points`` values of a range that has no steps of its own.
 
     Raises:
         InvalidInput: it is a float range without a step and ``points`` is None, or it has too many steps.
@@ -120,18 +120,39 @@ def axis(parameter: Parameter, points: int | None) -> list[Any]:
     given = parameter.chosen
     if isinstance(given, list):
         return list(given)
-    if given.step is not None:
-        if (count := _count(given)) > GRID_LIMIT:
-            raise InvalidInput(f"{count:,} values from {given.low} to {given.high} are too many for a grid; give a larger step")
-        return [_value(given, index) for index in range(count)]
-    if points is None:
-        raise InvalidInput("a float range has no grid of its own; give it a step, or strategy.grid.points")
+    if given.step is None:
+        if points is None:
+            raise InvalidInput("a float range has no grid of its own; give it a step, or strategy.grid.points")
+        return _spaced(given, points)
+    count = _count(given)
+    # Steps of their own say which values there are; on a logarithmic scale they only say where values may lie.
+    takes_points = isinstance(given, IntRange) and (given.log or given.step == 1)
+    if isinstance(given, IntRange) and takes_points and points is not None and count > points:
+        return list(dict.fromkeys(nearest_step(given, round(value)) for value in _spaced(given, points)))
+    if count > GRID_LIMIT:
+        remedy = "give it a step, or strategy.grid.points" if takes_points else "give a larger step"
+        raise InvalidInput(f"{count:,} values from {given.low} to {given.high} are too many for a grid; {remedy}")
+    return [_value(given, index) for index in range(count)]
+
+
+def nearest_step(given: IntRange, value: int) -> int:
+    """The value of a range of whole numbers that is nearest to this one."""
+    steps = (value - given.low + given.step // 2) // given.step
+    return min(max(given.low + steps * given.step, given.low), given.high)
+
+
+def _spaced(given: FloatRange | IntRange, points: int) -> list[Any]:
+    """So many values of a range, evenly or evenly in the logarithm, both ends included."""
+    if isinstance(given, IntRange) and not given.log:  # without division by a double, which is not exact beyond 2**53
+        width, gaps = given.high - given.low, points - 1
+        return [given.low + (width * index + gaps // 2) // gaps for index in range(points)]
     shares = [index / (points - 1) for index in range(points)]
     if given.log:
         values = [given.low * (given.high / given.low) ** share for share in shares]
     else:
         values = [given.low + (given.high - given.low) * share for share in shares]
-    return [min(max(value, given.low), given.high) for value in values]
+    values = [min(max(value, given.low), given.high) for value in values]
+    return [given.low, *values[1:-1], given.high]
 
 
 def grid_size(spec: SweepSpec) -> int:
@@ -202,7 +223,7 @@ def _draw(parameter: Parameter, random: Random) -> Any:
         return random.choice(given)
     if isinstance(given, IntRange) and given.log:  # every number has its share of the logarithm, the first and the last too
         drawn = random.uniform(math.log(given.low - 0.5), math.log(given.high + 0.5))
-        return min(max(round(math.exp(drawn)), given.low), given.high)
+        return nearest_step(given, round(math.exp(drawn)))
     if given.step is not None:
         return _value(given, random.randrange(_count(given)))
     value = math.exp(random.uniform(math.log(given.low), math.log(given.high))) if given.log else random.uniform(given.low, given.high)

@@ -26,7 +26,7 @@ class _Range(Strict):
             raise ValueError(f"low = {self.low} must be above 0 when log is true")
         if self.step == type(self).model_fields["step"].default:
             return self  # no step was given: any number in the range
-        if self.log:
+        if self.log and isinstance(self, FloatRange):
             raise ValueError(f"step = {self.step} cannot go with log = true; leave one of them out")
         # In exact fractions: 0.3 is three steps of 0.1, which it is not in binary.
         low, width, step = Fraction(str(self.low)), Fraction(str(self.high)) - Fraction(str(self.low)), Fraction(str(self.step))
@@ -51,7 +51,7 @@ class IntRange(_Range):
 
     low: int = Field(ge=-(2**63), lt=2**63, description="Smallest value.")
     high: int = Field(ge=-(2**63), lt=2**63, description="Largest value.")
-    step: int = Field(default=1, ge=1, description="Distance between the values.")
+    step: int = Field(default=1, ge=1, description="Distance between the values; with log the nearest of them is taken.")
 
 
 def _as_list(given: Any) -> Any:

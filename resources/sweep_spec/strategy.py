@@ -103,7 +103,8 @@ class GridSearch(FullBudget):
         default=None,
         ge=2,
         le=90_000,
-        description="Values on the grid for each float range without a step; an int range has all of its values.",
+        description="Values on the grid for each range without a step, and for each int range with log: evenly, ends included. An int "
+        "range with no more values has all of them.",
     )
 
     fixed_sampler = "random"

@@ -33,6 +33,7 @@ SPACE: dict[str, Any] = {
     "x": {"float": {"low": -2.0, "high": 2.0}},
     "n": {"int": {"low": 2, "high": 64, "log": True}},
     "k": {"int": {"low": 4, "high": 16, "step": 4}},
+    "batch": {"int": {"low": 16, "high": 1024, "step": 16, "log": True}},
     "kind": {"categorical": ["a", "b", 3, True]},
     "nested": {"categorical": ["deep", "flat"], "when": {"kind": "a"}},
     "warmup": {"constant": 3},
@@ -357,11 +358,11 @@ def test_points_to_start_from_come_first_and_what_they_leave_out_is_sampled(smal
 
 def test_a_grid_is_every_combination_once_in_order(small_spec: Spec) -> None:
     space = {"a": {"int": {"low": 1, "high": 3}}, "b": {"float": {"low": 0.0, "high": 1.0}}, "c": {"constant": "c"}}
-    spec = small_spec(space=space, strategy={"grid": {"points": 2}}, max_trials=1000)
+    spec = small_spec(space=space, strategy={"grid": {"points": 3}}, max_trials=1000)
     suggester = Suggester(spec)
     assert not suggester.needs_history
     points = [suggester.suggest(number).params for number in range(max_trials(spec))]
-    assert points == [{"a": a, "b": b, "c": "c"} for a in (1, 2, 3) for b in (0.0, 1.0)]
+    assert points == [{"a": a, "b": b, "c": "c"} for a in (1, 2, 3) for b in (0.0, 0.5, 1.0)]
 
 
 def test_random_suggestions_depend_on_the_seed_and_the_number_alone(small_spec: Spec) -> None:

@@ -36,7 +36,7 @@ def grid_of(spec: SweepSpec) -> list[dict[str, Any]]:
 
 @st.composite
 def ranges(draw: st.DrawFn) -> dict[str, Any]:
-    kind = draw(st.sampled_from(["float", "log", "stepped", "int", "log int", "stepped int", "categorical", "constant"]))
+    kind = draw(st.sampled_from(["float", "log", "stepped", "int", "log int", "stepped int", "log stepped int", "categorical", "constant"]))
     low, width = draw(st.integers(1, 50)), draw(st.integers(1, 6))
     match kind:
         case "float" | "log":
@@ -45,8 +45,8 @@ def ranges(draw: st.DrawFn) -> dict[str, Any]:
             return {"float": {"low": low / 10, "high": round(low / 10 + width * 0.1, 1), "step": 0.1}}
         case "int" | "log int":
             return {"int": {"low": low, "high": low + width, "log": kind == "log int"}}
-        case "stepped int":
-            return {"int": {"low": low, "high": low + 3 * width, "step": 3}}
+        case "stepped int" | "log stepped int":
+            return {"int": {"low": low, "high": low + 3 * width, "step": 3, "log": kind == "log stepped int"}}
         case "categorical":
             return {"categorical": draw(st.lists(st.sampled_from(["a", "b", True, 2, 3.5]), min_size=1, max_size=3, unique=True))}
     return {"constant": low}
@@ -172,9 +172,10 @@ def test_the_last_parameter_of_a_grid_changes_fastest() -> None:
         ({"float": {"low": 0.0, "high": 0.3, "step": 0.1}}, [0.0, 0.1, 0.2, 0.3]),
         ({"float": {"low": 0.0, "high": 1.0}}, [0.0, 0.5, 1.0]),
         ({"float": {"low": 0.01, "high": 1.0, "log": True}}, [0.01, 0.1, 1.0]),
-        ({"int": {"low": 1, "high": 4}}, [1, 2, 3, 4]),
+        ({"int": {"low": 1, "high": 4}}, [1, 3, 4]),
+        ({"int": {"low": 1, "high": 3}}, [1, 2, 3]),
         ({"int": {"low": 16, "high": 48, "step": 16}}, [16, 32, 48]),
-        ({"int": {"low": 1, "high": 4, "log": True}}, [1, 2, 3, 4]),
+        ({"int": {"low": 1, "high": 4, "log": True}}, [1, 2, 4]),
         ({"categorical": [True, "a", 2]}, [True, "a", 2]),
         ({"constant": 7}, [7]),
     ],
@@ -183,6 +184,53 @@ def test_an_axis_has_every_step_or_as_many_values_as_points(parameter: dict[str,
     found = axis(Parameter.model_validate(parameter), 3)
     assert found == [pytest.approx(value) if parameter.get("float", {}).get("log") else value for value in values]
     assert [type(value) for value in found] == [type(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "more", "points", "values"),
+    [
+        (16, 1024, {"log": True}, 4, [16, 64, 256, 1024]),
+        (16, 1024, {}, 4, [16, 352, 688, 1024]),
+        (16, 1024, {"log": True, "step": 16}, 4, [16, 64, 256, 1024]),
+        (16, 1024, {"log": True, "step": 48}, 4, [16, 64, 256, 1024]),
+        (10, 100, {"log": True, "step": 30}, 3, [10, 40, 100]),
+        (1, 3, {}, 8, [1, 2, 3]),
+        (1, 3, {"log": True}, 8, [1, 2, 3]),
+        (0, 10, {}, 2, [0, 10]),
+        (0, 10, {}, None, list(range(11))),
+        (-5, 5, {}, 3, [-5, 0, 5]),
+        (1, 9, {"log": True}, 8, [1, 2, 3, 4, 5, 7, 9]),
+        (1, 9, {"step": 2}, 3, [1, 3, 5, 7, 9]),
+        (0, 2**62, {}, 3, [0, 2**61, 2**62]),
+        (1, 2**62, {}, 3, [1, 2**61 + 1, 2**62]),
+        (3, 2**63 - 1, {"log": True}, 2, [3, 2**63 - 1]),
+        (-(2**63), 2**63 - 1, {}, 2, [-(2**63), 2**63 - 1]),
+    ],
+)
+def test_points_space_whole_numbers_as_they_do_others(low: int, high: int, more: dict[str, Any], points: int, values: list[int]) -> None:
+    found = axis(Parameter.model_validate({"int": {"low": low, "high": high, **more}}), points)
+    assert found == values
+    assert {type(value) for value in found} == {int}
+
+
+@settings(max_examples=examples(300))
+@given(st.integers(1, 2**40), st.integers(1, 2**40), st.integers(1, 50), st.integers(2, 40), st.booleans())
+def test_a_grid_over_whole_numbers_has_as_many_as_points_at_most(low: int, width: int, step: int, points: int, log: bool) -> None:
+    step = step if log else 1
+    parameter = Parameter.model_validate({"int": {"low": low, "high": low + width * step, "step": step, "log": log}})
+    values = axis(parameter, points)
+    assert [values[0], values[-1]] == [low, low + width * step]
+    assert values == sorted(set(values))
+    assert len(values) <= min(points, width + 1)
+    assert log or len(values) == min(points, width + 1)
+    assert all((value - low) % step == 0 for value in values)
+
+
+def test_more_whole_numbers_than_a_grid_may_have_are_refused_with_the_way_out() -> None:
+    parameter = Parameter.model_validate({"int": {"low": 0, "high": 2**40}})
+    with pytest.raises(InvalidInput, match=r"1,099,511,627,777 values .* too many for a grid; give it a step, or strategy\.grid\.points"):
+        axis(parameter, None)
+    assert axis(parameter, 3) == [0, 2**39, 2**40]
 
 
 def test_a_float_range_without_steps_or_points_has_no_axis() -> None:

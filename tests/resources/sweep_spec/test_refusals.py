@@ -36,7 +36,7 @@ RANGES = [
     (space(lr={"float": {"low": 0.0, "high": 0.1, "log": True}}), ["space.lr.float", "low = 0.0", "above 0"]),
     (space(lr={"float": {"low": 0.0, "high": float("nan")}}), ["space.lr.float.high", "nan", "finite"]),
     (space(x={"float": {"low": 0.1, "high": 0.5, "log": True, "step": 0.1}}), ["space.x.float", "step = 0.1", "log = true", "leave one"]),
-    (space(n={"int": {"low": 1, "high": 9, "log": True, "step": 2}}), ["space.n.int", "step = 2", "log = true", "leave one"]),
+    (space(n={"int": {"low": 1, "high": 10, "log": True, "step": 2}}), ["space.n.int", "high = 10", "steps of 2", "give high = 9 or 11"]),
     (space(x={"float": {"low": 0.0, "high": 0.5, "step": 0.7}}), ["space.x.float", "step = 0.7", "larger than the range", "at most 0.5"]),
     (space(n={"int": {"low": 0, "high": 5, "step": 6}}), ["space.n.int", "step = 6", "larger than the range", "at most 5"]),
     (space(n={"int": {"low": 16, "high": 100, "step": 16}}), ["space.n.int", "high = 100", "steps of 16", "give high = 96 or 112"]),
@@ -160,7 +160,10 @@ STRATEGIES = [
     (strategy(asha={}, tpe={}), ["strategy", "exactly one of", "got asha, tpe"]),
     ({**strategy(grid={"points": 4}), "max_trials": 3}, ["strategy.grid has 4 combinations", "max_trials = 3", "raise max_trials"]),
     (strategy(grid={}), ["space.x = {'float'", "with strategy.grid", "give it a step, or strategy.grid.points"]),
-    ({**strategy(grid={}), **space(n={"int": {"low": 0, "high": 10**9}})}, ["space.n", "1,000,000,001 values", "larger step"]),
+    (
+        {**strategy(grid={}), **space(n={"int": {"low": 0, "high": 10**9}})},
+        ["space.n", "1,000,000,001 values", "give it a step, or strategy.grid.points"],
+    ),
     ({**strategy(grid={"points": 2}), "start_from": [{"x": 0}]}, ["start_from = [{'x': 0}]", "strategy.grid", "leave it out"]),
 ]
 
