@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,8 +17,13 @@ from halving.trial.import_string import import_function, where
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.file_sources import Part, open_files, open_folder
 from resources.datasets.query_source import open_query
+from resources.source_files.column_types import plain_type
+from resources.source_files.columns import Columns, united
 from resources.source_files.listing import watch_dataset
 from resources.sweep_spec.dataset import DatasetSource
+
+if TYPE_CHECKING:
+    from pyarrow import dataset
 
 _MAX_PENDING = 256  # batches that are put together: each takes some kilobytes, however small its rows are
 
@@ -103,8 +108,35 @@ def _function(field: str, path: str) -> OpenedSource:
         return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
     part = Part(None, lambda: _loaded_batches(field, path, loaded))
     if isinstance(loaded, dataset.FileSystemDataset):
+        _refuse_other_fragments(f"{field} = {path!r}", loaded)
         return OpenedSource([part], facts, check_unchanged=watch_dataset(f"{field} = {path!r}", loaded))
     return OpenedSource([part], facts)
+
+
+def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> None:
+    """Refuse a ``pyarrow.dataset`` that has the columns of its first file, where later files have others, of which it would say nothing.
+
+    Where it was given a schema, which is another than the first file's, that is what its rows are meant to have.
+    """
+    from pyarrow import dataset
+
+    fragments = list(files.get_fragments())
+    if not fragments:
+        return
+    partitions = dataset.get_partition_keys(fragments[0].partition_expression)
+    of_first = pa.schema([column for column in files.schema if column.name not in partitions])
+    if not of_first.equals(fragments[0].physical_schema):
+        return
+    first = fragments[0]
+    for later in fragments[1:]:
+        both = united(field, ((each.path, Columns(each.physical_schema)) for each in (first, later)))
+        for column in both:
+            kind = plain_type(of_first.field(column.name).type)
+            if column.type != kind:
+                raise InvalidInput(
+                    f"{field} is not accepted: the column {column.name!r} is {kind} in {first.path}, whose columns the pyarrow.dataset "
+                    f"has, and {later.physical_schema.field(column.name).type} in {later.path}; give pyarrow.dataset.dataset a schema"
+                )
 
 
 def _folder(place: str, reference: str | None, field: str) -> OpenedSource:

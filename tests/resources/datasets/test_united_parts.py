@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import dataset
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
@@ -197,10 +198,10 @@ def test_a_leftover_index_is_no_column_and_moves_no_row(
             write_deltalake(str(raw / "lake"), rows, mode="overwrite")
             source = spec({"delta": str(raw / "lake"), "version": int(has_more)})
         taken = take_snapshot(backend.store, backend.catalog, source)
-        dataset = Dataset(backend.store, "points", taken.digest)
-        assert dataset.manifest["key"] == ["id", "x"]
-        assert sorted(dataset.manifest["schema"]) == ["id", "label", "x"]
-        splits.append({number: split for split in dataset.splits for number in dataset.read(split)["id"].to_pylist()})
+        snapshot = Dataset(backend.store, "points", taken.digest)
+        assert snapshot.manifest["key"] == ["id", "x"]
+        assert sorted(snapshot.manifest["schema"]) == ["id", "label", "x"]
+        splits.append({number: split for split in snapshot.splits for number in snapshot.read(split)["id"].to_pylist()})
     before, after = splits
     assert after == {9999: after[9999]} | before
 
@@ -217,3 +218,55 @@ def test_an_index_in_one_file_alone_is_no_difference_and_a_named_one_is_a_column
     assert held(backend, spec({"files": str(raw)})).column_names == ["id", "x", "label"]
     pq.write_table(pa.Table.from_pandas(frame(indexed=False).set_index("id")), raw / "c.parquet")
     assert set(held(backend, spec({"files": str(raw)})).column_names) == {"id", "x", "label"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        (
+            {"x": pa.array([1])},
+            {"x": pa.array([0.5])},
+            r"the column 'x' is int64 in .*/a.parquet, whose .* double in .*/b.parquet; give",
+        ),
+        ({"x": pa.nulls(1)}, {"x": pa.array(["q"])}, r"the column 'x' is null in .*/a.parquet, whose .* string in .*/b.parquet; give"),
+        ({"x": pa.array(["q"])}, {"x": pa.array([1])}, r"the column 'x' is string in .*/a.parquet and int64 in .*/b.parquet"),
+        ({"x": pa.array([1])}, {"x": pa.array([1]), "y": pa.array([1])}, "a.parquet has no column 'y', which .*/b.parquet has"),
+        ({"x": pa.array([1]), "y": pa.array([1])}, {"x": pa.array([1])}, "b.parquet has no column 'y', which .*/a.parquet has"),
+        ({"x": pa.array([0.5])}, {"x": pa.array([1])}, None),
+        ({"x": pa.array([1])}, {"x": pa.array([1], pa.int32()), "__index_level_0__": pa.array([5])}, None),
+        ({"x": pa.array(["q"])}, {"x": pa.nulls(1)}, None),
+    ],
+)
+@pytest.mark.parametrize("partitioning", [None, "hive"])
+def test_a_pyarrow_dataset_of_files_that_differ_is_refused_where_it_has_the_columns_of_the_first(
+    raw: Path,
+    backend: Backend,
+    provide: Callable[..., DatasetSource],
+    one: dict[str, pa.Array],
+    other: dict[str, pa.Array],
+    says: str | None,
+    partitioning: str | None,
+) -> None:
+    for first, name, values in ((0, "a", one), (ROWS, "b", other)):
+        rows = table(first, pa.array([0])).drop_columns(["x"])
+        for column, value in values.items():
+            rows = rows.append_column(column, pa.concat_arrays([value] * ROWS))
+        (raw / "day=1").mkdir(exist_ok=True)
+        pq.write_table(rows, raw / "day=1" / f"{name}.parquet")
+    source = provide(lambda: dataset.dataset(raw, partitioning=partitioning))
+    if says is not None:
+        with pytest.raises(InvalidInput, match=f"dataset.source = 'provided_source:load' is not accepted: .*{says}"):
+            take_snapshot(backend.store, backend.catalog, source)
+    else:
+        assert held(backend, source)["x"].to_pylist() == [one["x"][0].as_py()] * ROWS + [other["x"][0].as_py()] * ROWS
+
+
+def test_a_pyarrow_dataset_that_was_given_a_schema_has_its_columns(
+    raw: Path, backend: Backend, provide: Callable[..., DatasetSource]
+) -> None:
+    pq.write_table(table(0, pa.array([1])), raw / "a.parquet")
+    pq.write_table(table(ROWS, pa.array([0.5])).append_column("y", pa.array([1] * ROWS)), raw / "b.parquet")
+    schema = pa.schema({"id": pa.int64(), "x": pa.float64(), "label": pa.int64()})
+    rows = held(backend, provide(lambda: dataset.dataset(raw, schema=schema)))
+    assert rows.column_names == schema.names
+    assert rows["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS
