@@ -28,6 +28,7 @@ from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.referenced_files import verify_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source, slices
+from resources.datasets.united_parts import read_parts, unite_columns
 from resources.source_files.listing import find_files
 from resources.sweep_spec.dataset import DatasetSource
 from tests.backends import CHECKOUT
@@ -135,6 +136,37 @@ def test_a_file_that_has_a_partitions_column_keeps_its_own(tmp_path: Path, backe
     snapshot = take_snapshot(backend.store, backend.catalog, spec({"files": str(tmp_path / "raw")}))
     rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
     assert rows["country"].to_pylist() == ["own de"] * 40 + ["own fr"] * 40
+
+
+@pytest.mark.parametrize(("form", "ending"), [("parquet", "parquet"), ("csv", "csv"), ("json", "jsonl")])
+def test_parts_in_partitions_are_brought_to_their_union(tmp_path: Path, form: str, ending: str) -> None:
+    for number, country in enumerate(["1", "2.5", "x"]):
+        value = None if country == "1" else float(number)
+        table = pa.table({"id": [2 * number, 2 * number + 1], "value": pa.array([value, None], pa.float64())})
+        write(form, tmp_path / "raw" / f"country={country}" / f"x.{ending}", table)
+    if form != "parquet":
+        (tmp_path / "raw" / "country=1" / f"a.{ending}").touch()
+    parts = open_source(spec({"files": str(tmp_path / "raw")})).parts
+    columns = unite_columns("files", parts)
+    assert columns is not None
+    assert columns.names == ["id", "value", "country"]
+    rows = pa.Table.from_batches(read_parts(parts, columns)).to_pydict()
+    assert rows["country"] == ["1", "1", "2.5", "2.5", "x", "x"]
+    assert rows["value"] == [None, None, 1.0, None, 2.0, None]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "read"), [("1", "2", [1, 2]), ("de", "fr", ["de", "fr"]), ("1", "x", ["1", "x"]), ("1", "0.5", [1.0, 0.5])]
+)
+def test_a_partition_that_comes_later_is_appended_or_all_are_read_again(
+    tmp_path: Path, backend: Backend, first: str, later: str, read: list[Any]
+) -> None:
+    source = spec({"files": str(tmp_path / "raw")}, group="id")
+    for number, value in enumerate([first, later]):
+        write("parquet", tmp_path / "raw" / f"n={value}" / "x.parquet", numbers(40, first=40 * number))
+        snapshot = take_snapshot(backend.store, backend.catalog, source)
+    rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
+    assert rows["n"].to_pylist() == [value for value in read for _ in range(40)]
 
 
 @pytest.mark.parametrize("values", [("1", "x"), ("x", "1"), ("1", "0.5"), ("0.5", "1"), ("01", "2"), ("__HIVE_DEFAULT_PARTITION__", "1")])

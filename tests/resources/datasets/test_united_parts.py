@@ -125,13 +125,13 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from resources.datasets import file_sources
 
     names: list[str] = []
-    reader = file_sources._READERS["parquet"]
+    original = file_sources._parquet
 
     def read(file: Any, wanted: Any) -> Any:
         names.append(file.path.rpartition("/")[2])
-        return reader.read(file, wanted)
+        return original(file, wanted)
 
-    monkeypatch.setitem(file_sources._READERS, "parquet", file_sources.Format(read, reader.columns))
+    monkeypatch.setattr(file_sources, "_parquet", read)
     return names
 
 
