@@ -18,7 +18,7 @@ export const MOST_TEXTS = 40;
  * The number that a value of the API is; NaN for what is none.
  * @param {unknown} value
  */
-export const numberOf = (value) => (typeof value === "number" ? value : Number.NaN);
+export const numberOf = (value) => (typeof value === "number" || typeof value === "bigint" ? Number(value) : Number.NaN);
 
 /**
  * The axis that fits values: of numbers that spread over more than a decade or two, by their logarithm.

@@ -2,7 +2,7 @@
 import { useComputed } from "@preact/signals";
 import { Problem } from "../components/problem.js";
 import { trouble, useWatched } from "../lib/api.js";
-import { counted, number, shown } from "../lib/format.js";
+import { counted, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { queryValue, setQuery } from "../lib/url-state.js";
 import { Swatch } from "./run-line.js";
@@ -87,7 +87,7 @@ function Part({ name, rows, runs, whole }) {
     ${visible.map(
       ([key, row]) => html`<tr key=${key} class=${row.differs ? "differs" : "same"}>
         <th scope="row" title=${key}>${key}</th>
-        ${row.values.map((value, index) => html`<td key=${runs[index]} title=${shown(value)} class=${isOdd(row, value) ? "other" : ""}>${typeof value === "number" ? number(value, 6) : shown(value)}</td>`)}
+        ${row.values.map((value, index) => html`<td key=${runs[index]} title=${shown(value)} class=${isOdd(row, value) ? "other" : ""}>${shown(value)}</td>`)}
       </tr>`,
     )}
   </tbody>`;

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { counted, number, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
+import { parsed } from "../lib/json.js";
 
 const MOST_LETTERS = 20_000;
 
@@ -57,7 +58,7 @@ export function Histogram({ url, name }) {
 const MOST_ROWS = 100;
 const NUMBERS = /^(u?int|float|double|half|decimal)/; // Arrow's types
 
-/** @typedef {{columns: {name: string, type: string}[], rows: (string | number | boolean | null)[][], total: number, total_columns: number}} Rows */
+/** @typedef {{columns: {name: string, type: string}[], rows: (string | number | bigint | boolean | null)[][], total: number, total_columns: number}} Rows */
 
 /**
  * The first rows of a table.
@@ -67,7 +68,7 @@ export function Table({ url, name }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const { text, failed } = useSeenText(`${url.replace("?", "/rows?")}&limit=${MOST_ROWS}`, box);
   /** @type {Rows | null} */
-  const read = text ? JSON.parse(text) : null;
+  const read = text ? parsed(text) : null;
   return html`<div class="media-table" tabindex="0" role="region" aria-label=${`Rows of ${name}`} ref=${box}>
     ${read ? html`<${Cells} of=${read} />` : html`<span class="muted">${failed || "…"}</span>`}
   </div>
@@ -78,7 +79,7 @@ export function Table({ url, name }) {
 function Cells({ of }) {
   return html`<table>
     <thead><tr>${of.columns.map((column) => html`<th scope="col" class=${NUMBERS.test(column.type) ? "number" : ""} title=${column.type}>${column.name}</th>`)}</tr></thead>
-    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" ? "number" : ""}>${typeof cell === "number" ? number(cell) : shown(cell)}</td>`)}</tr>`)}</tbody>
+    <tbody>${of.rows.map((row) => html`<tr>${row.map((cell) => html`<td class=${typeof cell === "number" || typeof cell === "bigint" ? "number" : ""}>${typeof cell === "number" && !Number.isInteger(cell) ? number(cell) : shown(cell)}</td>`)}</tr>`)}</tbody>
   </table>`;
 }
 

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { sentence, time } from "./format.js";
+import { parsed } from "./json.js";
 
 const BASE = "/api/v1";
 const RETRY_SECONDS = 5;
@@ -68,7 +69,7 @@ export async function request(path, options = {}) {
  */
 export async function jsonOf(response) {
   try {
-    return await (early?.bodies.get(response) ?? response.json());
+    return await (early?.bodies.get(response) ?? response.text().then(parsed));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, AWAY);

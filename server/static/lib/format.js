@@ -20,12 +20,13 @@ export function number(value, digits = 5) {
 }
 
 /**
- * A param, a tag, or anything else of a record.
+ * A param, a tag, or anything else of a record; a whole number with all its digits.
  * @param {unknown} value
  * @returns {string}
  */
 export function shown(value) {
   if (value === null || value === undefined) return NONE;
+  if (typeof value === "bigint" || Number.isSafeInteger(value)) return String(value).replace("-", "−");
   if (typeof value === "number") return number(value, 6);
   if (typeof value === "boolean") return value ? "true" : "false";
   if (typeof value === "string") return value;

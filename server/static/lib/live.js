@@ -1,5 +1,6 @@
 /** Points and changes of runs while they train: one stream for everything that a page shows, for a browser allows six connections. */
 import { request } from "./api.js";
+import { parsed } from "./json.js";
 
 const RETRY_MS = [500, 1000, 2000, 5000];
 const SILENT_MS = 45_000; // the server says something every 15 s
@@ -52,7 +53,7 @@ async function follow(path, listener, signal) {
         if (event.type === "points") listener.onPoints?.(JSON.parse(event.data));
         if (event.type === "ready") listener.onReady?.();
         if (event.type === "resync") listener.onResync?.(JSON.parse(event.data).run);
-        if (event.type === "run") listener.onRun?.(JSON.parse(event.data));
+        if (event.type === "run") listener.onRun?.(parsed(event.data));
       }
     } catch (error) {
       if (signal.aborted) return;
