@@ -34,6 +34,12 @@ export function shown(value) {
 }
 
 /**
+ * A param's value for people: null is one, such as max_depth: null, and no param is none.
+ * @param {unknown} value
+ */
+export const param = (value) => (value === null ? "null" : shown(value));
+
+/**
  * Seconds as `1 h 04 min`, in at most two units.
  * @param {unknown} seconds
  */

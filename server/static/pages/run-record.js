@@ -2,14 +2,14 @@
 import { useSignal } from "@preact/signals";
 import { Badge, Copy, Facts, Moment, Section } from "../components/bits.js";
 import { request } from "../lib/api.js";
-import { NONE, counted, duration, shortDigest, shown, size } from "../lib/format.js";
+import { NONE, counted, duration, param, shortDigest, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
 
 /** @param {{params: Record<string, unknown>}} props */
 export function Params({ params }) {
   const flat = flatten(params);
   return html`<${Section} title="Params" count=${flat.length}>
-    ${flat.length ? html`<${Facts} pairs=${flat.map(([name, value]) => [name, html`<code>${shown(value)}</code>`])} />` : html`<p class="muted">None were given: halving.init(project, {"lr": 0.1}) records them.</p>`}
+    ${flat.length ? html`<${Facts} pairs=${flat.map(([name, value]) => [name, html`<code>${param(value)}</code>`])} />` : html`<p class="muted">None were given: halving.init(project, {"lr": 0.1}) records them.</p>`}
   <//>`;
 }
 

@@ -6,7 +6,7 @@ import { Ladder } from "../components/ladder.js";
 import { BestSoFar } from "../components/lines.js";
 import { SortHead, ordered } from "../components/sorting.js";
 import { may, session, useWatched } from "../lib/api.js";
-import { NONE, counted, duration, money, number, sentence, shortDigest, shown } from "../lib/format.js";
+import { NONE, counted, duration, money, number, param, sentence, shortDigest, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/keyboard.js";
 import { query, setQuery } from "../lib/url-state.js";
@@ -244,7 +244,7 @@ function Trials({ sweep }) {
             <td><${Badge} status=${became(trial, sweep)} /></td>
             <td class="right strong">${number(trial.objective)}</td>
             <td class="right">${trial.epochs ?? NONE}</td>
-            ${params.map((name) => html`<${Param} key=${name} value=${trial.params[name]} />`)}
+            ${params.map((name) => html`<td key=${name} class="right param" title=${param(trial.params[name])}>${param(trial.params[name])}</td>`)}
             <td class="right">${duration(trial.seconds)}</td>
             ${reasons && html`<td class="wrap muted">${trial.waiting ?? trial.error ?? ""}</td>`}
           </tr>`,
@@ -253,15 +253,6 @@ function Trials({ sweep }) {
     </div>
     ${chosen.length > listed.length && html`<p class="more"><button type="button" onClick=${() => setQuery({ trials: "all" })}>Show all ${chosen.length} trials</button></p>`}
   <//>`;
-}
-
-/**
- * A param's value: null is one, as undefined is none; of a long list or mapping the start, and the whole where one points at it.
- * @param {{value: unknown}} props
- */
-function Param({ value }) {
-  const text = value === null ? "null" : shown(value);
-  return html`<td class="right param" title=${text}>${text}</td>`;
 }
 
 /**
