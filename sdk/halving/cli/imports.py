@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -24,33 +25,34 @@ def run_import(arguments: argparse.Namespace) -> int:
     """Copy the runs of a source. What cannot be read or copied is reported and keeps no other run from being copied; the status is 1 then.
 
     JSON: ``{"store", "tool", "source", "runs": [{"project", "run", "name", "outcome", "points", "media", "artifacts", "error"}],
-    "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name`` what the tool calls it;
-    ``project`` and ``run`` are null where it cannot be read.
+    "taken": {KIND: COUNT}, "not_taken": {REASON: COUNT}}``; ``outcome`` is ``new``, ``continued``, ``unchanged`` or ``failed``, ``name``
+    what the tool calls it; ``project`` and ``run`` are null where it cannot be read.
     """
     store = Store(arguments.root)
     project = None if arguments.project is None else check_name("--project", arguments.project)
     read: Reader = import_module(f"halving.imports.{TOOLS[arguments.tool]}").read_runs
     skipped = Skipped()
+    taken: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
     for run in read(arguments.source, project, skipped):
-        rows.append(_copied(store, run, skipped))
+        rows.append(_copied(store, run, skipped, taken))
         if not arguments.json:
             print(_line(rows[-1]), file=sys.stderr, flush=True)
     failed = any(row["error"] for row in rows)
     if arguments.json:
         where = {"store": store.root, "tool": arguments.tool, "source": without_password(arguments.source)}
-        print_json({**where, "runs": rows, "not_taken": dict(skipped.reasons)})
+        print_json({**where, "runs": rows, "taken": dict(+taken), "not_taken": dict(skipped.reasons)})
         return 1 if failed else 0
-    _print_counts(rows, skipped)
+    _print_counts(rows, taken, skipped)
     return 1 if failed else 0
 
 
-def _copied(store: Store, run: ForeignRun | Unreadable, skipped: Skipped) -> dict[str, Any]:
+def _copied(store: Store, run: ForeignRun | Unreadable, skipped: Skipped, taken: Counter[str]) -> dict[str, Any]:
     if isinstance(run, Unreadable):
         return {"project": None, "run": None, "name": run.name, **_FAILED, "error": run.error}
     row: dict[str, Any] = {"project": run.project, "run": run.run, "name": run.origin["run"]}
     try:
-        return {**row, **copy_run(store, run, skipped)._asdict(), "error": None}
+        return {**row, **copy_run(store, run, skipped, taken)._asdict(), "error": None}
     except (HalvingError, OSError, ValueError) as error:  # the store's, or a file that went away in the middle
         return {**row, **_FAILED, "error": str(error)}
 
@@ -61,7 +63,7 @@ def _line(row: dict[str, Any]) -> str:
     return f"{where}: {row['error'] or ' '.join((row['outcome'], took)).strip()}"
 
 
-def _print_counts(rows: list[dict[str, Any]], skipped: Skipped) -> None:
+def _print_counts(rows: list[dict[str, Any]], taken: Counter[str], skipped: Skipped) -> None:
     out = console()
     if not rows:
         out.print("nothing to import: no run was found there")
@@ -70,8 +72,8 @@ def _print_counts(rows: list[dict[str, Any]], skipped: Skipped) -> None:
     columns = ("outcome", "runs", "points", "media", "artifacts")
     if rows:
         print_table(out, columns, [line for line in counts if line[1]], right=columns[1:], first=True)
-    if skipped.reasons:
-        print_table(out, ("not taken", "count"), sorted(skipped.reasons.items()), right=("count",))
+    for title, counts_of in (("taken", +taken), ("not taken", skipped.reasons)):
+        print_table(out, (title, "count"), sorted(counts_of.items()) or [("nothing", 0)], right=("count",))
     if any(row["error"] for row in rows):
         out.print("run the same command again to go on where it stopped", style="dim")
 

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from halving.imports.reading import T, reading
 from halving.metrics.manifest import run_files
 from halving.metrics.position import position_in_store
 from halving.metrics.segments import DRAINED, encode, live_folder, points_table, segment_name
+from halving.query.curve_stats import fill_last
+from halving.query.runs import read_run
 from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
 from halving.records.typed_text import typed_params
@@ -36,8 +39,11 @@ class Copied(NamedTuple):
     artifacts: int
 
 
-def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
+def copy_run(store: Store, run: ForeignRun, skipped: Skipped, taken: Counter[str]) -> Copied:
     """Copy what the store does not have of a run. It may be killed and called again.
+
+    Args:
+        taken: how many of each kind (``points``, ``images``, ``artifacts``, …) are copied is added there, also where an error ends it.
 
     Raises:
         AlreadyExists: another run has this name, or another process copies this one.
@@ -50,16 +56,19 @@ def copy_run(store: Store, run: ForeignRun, skipped: Skipped) -> Copied:
     pieces = _read(run, run.pieces(before.position))
     piece = next(pieces, None)
     if opened and before.ended and piece is None:
-        artifacts = _copy_artifacts(records, run, skipped)
+        artifacts = _copy_artifacts(records, run, skipped, taken)
+        _compare_summary(records, run, before, skipped)
         return Copied("continued" if artifacts else "unchanged", 0, 0, artifacts)
     attempt = _begin(records, run, opened, before, piece)
-    copy = _AttemptCopy(store, records, attempt, 0 if before.ended else before.sequence, before.position)
+    if not opened:
+        taken.update(params=len(run.params), tags=len(run.tags))
+    copy = _AttemptCopy(store, records, attempt, 0 if before.ended else before.sequence, before.position, taken)
     while piece is not None:
         copy.write(piece)
         piece = next(pieces, None)
-    artifacts = _copy_artifacts(records, run, skipped)
+    artifacts = _copy_artifacts(records, run, skipped, taken)
     if run.status is not None:
-        copy.end(run.status, run.ended or run.started)
+        copy.end(run.status, run.ended or run.started, run.summary)
     elif opened and not copy.points + copy.media + artifacts:
         return Copied("unchanged", 0, 0, 0)
     return Copied("continued" if opened else "new", copy.points, copy.media, artifacts)
@@ -128,7 +137,14 @@ def _begin(records: RunRecords, run: ForeignRun, opened: dict[str, Any] | None, 
     return records.start(opened["params"] if opened else run.params, parent, None, began)
 
 
-def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped) -> int:
+def _compare_summary(records: RunRecords, run: ForeignRun, reached: _Reached, skipped: Skipped) -> None:
+    """Count a summary that has changed since the run's attempt was copied with its end."""
+    there = json.loads(records.store.read(f"{records.folder}/end-{reached.attempt:04d}.json")).get("summary") or {}
+    if to_json({**there, **run.summary}) != to_json(there):  # as text, where NaN is itself
+        skipped.add("runs' later changes of summaries: how an attempt ended never changes here")
+
+
+def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped, taken: Counter[str]) -> int:
     """Copy the files that the run does not have yet, and count them."""
     count = 0
     for artifact in _read(run, run.artifacts()):
@@ -144,13 +160,15 @@ def _copy_artifacts(records: RunRecords, run: ForeignRun, skipped: Skipped) -> i
             size = len(content) if isinstance(content, bytes) else content.stat().st_size
             records.add_artifact(artifact.name, records.store.put_blob(content), size)
         count += 1
+        taken["artifacts"] += 1
     return count
 
 
 class _AttemptCopy:
     """Writes one attempt's pieces."""
 
-    def __init__(self, store: Store, records: RunRecords, attempt: int, sequence: int, position: Position) -> None:
+    def __init__(self, store: Store, records: RunRecords, attempt: int, sequence: int, position: Position, taken: Counter[str]) -> None:
+        self._taken = taken
         self._store, self._records, self._attempt, self._sequence = store, records, attempt, sequence
         self._whole = sequence == 0  # all of the attempt's points come by here
         self._position, self._last, self._latest = position, dict[str, float](), 0
@@ -159,25 +177,35 @@ class _AttemptCopy:
     def write(self, piece: Piece) -> None:
         for medium in piece.media:
             self._write_medium(medium)
+            self._taken[f"{medium.media.kind}s"] += 1
         if piece.values:
             table = _table(self._records.run, self._attempt, piece)
             segment = encode(table, {DRAINED: json.dumps(piece.position).encode()})
             folder = live_folder(self._records.project, self._records.run)
             self._store.create(f"{folder}/{segment_name(self._attempt, self._sequence)}", segment)
             self._sequence += 1
+            self._taken["points"] += len(piece.values)
             self._last |= zip((piece.keys[code] for code in piece.codes), piece.values, strict=True)
             self._latest = max(self._latest, *piece.times)
         self._position = piece.position
         self.points += len(piece.values)
         self.media += len(piece.media)
 
-    def end(self, status: str, ended: str) -> None:
-        """Say how the attempt ended, and when, if its points do not know better. A summary of a part of its points would pass for one of
-        all, so there is none then."""
-        counted: Mapping[str, Any] = {"points": self.points, "summary": self._last} if self._whole else {}
+    def end(self, status: str, ended: str, said: Mapping[str, float]) -> None:
+        """Say how the attempt ended, and when, if its points do not know better.
+
+        Its summary has the last points of all metrics, and what the tool ``said`` beside or instead of them. One of a part of its points
+        would pass for one of all: where the points did not all come by here, they are read back if the tool said something, and else
+        there is no summary.
+        """
+        counted: dict[str, Any] = {"points": self.points, "summary": {**self._last, **said}} if self._whole else {}
+        if said and not self._whole:
+            (info,) = fill_last(self._store, [read_run(self._store, self._records.project, self._records.run)])
+            counted = {"summary": {**info.summary, **said}}
         ended = max(ended, iso(self._latest))
         with contextlib.suppress(AlreadyExists):  # another process has just copied the same
             self._records.end(self._attempt, {"status": status, "time": ended, "imported": self._position, **counted})
+            self._taken["summary values"] += len(said)
 
     def _write_medium(self, medium: MediaPoint) -> None:
         media = medium.media

@@ -95,6 +95,7 @@ class ForeignRun:
         pieces: reads the points that come after a position.
         provenance: what the tool knows of the code and the machine, as :func:`halving.records.provenance.capture` has it.
         artifacts: reads the run's files.
+        summary: what the tool shows as a metric's value of the whole run, where that need not be its last point.
     """
 
     project: str
@@ -108,6 +109,7 @@ class ForeignRun:
     pieces: Callable[[Position], Iterator[Piece]]
     provenance: dict[str, Any] = field(default_factory=dict)
     artifacts: Callable[[], Iterable[Artifact]] = tuple
+    summary: dict[str, float] = field(default_factory=dict)
 
 
 class PieceBuilder:

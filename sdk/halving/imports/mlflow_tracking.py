@@ -30,6 +30,7 @@ _TAGS = {  # MLflow's own that are kept, and what they are called here
     "mlflow.user": "user",
 }
 _GIT = {"commit": "mlflow.source.git.commit", "branch": "mlflow.source.git.branch", "remote": "mlflow.source.git.repoURL"}
+_SHOWN = {"mlflow.runName", *_TAGS, *_GIT.values()}
 
 
 def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[ForeignRun | Unreadable]:
@@ -91,6 +92,8 @@ def _foreign_run(
     mlflow: MlflowSource, source: str, experiment: Experiment, run: MlflowRun, project: str | None, skipped: Skipped
 ) -> ForeignRun:
     kept = {_TAGS.get(name, name): value for name, value in run.tags.items() if name in _TAGS or not name.startswith("mlflow.")}
+    if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _SHOWN]:
+        skipped.add("MLflow's own tags (mlflow.…)", len(own))
     named = {"name": run.name, "datasets": ", ".join(run.datasets)}
     git = {ours: run.tags[theirs] for ours, theirs in _GIT.items() if run.tags.get(theirs)}
     return ForeignRun(

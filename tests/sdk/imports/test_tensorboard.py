@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import halving
+from halving.cli.main import main
 from halving.errors import StoreError
 from halving.imports import foreign_run
 from halving.imports.tf_records import records
@@ -64,6 +65,7 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Pat
     found = imported(capsys, "tensorboard", tmp_path / "logs", root)
     assert outcomes(found) == {"first": ("new", 5, 5, 0)}
     assert found["not_taken"] == {"precision-recall curves": 1, "audio clips": 1}
+    assert found["taken"] == {"points": 5, "images": 2, "histograms": 2, "texts": 1}
     run = found["runs"][0]["run"]
     kept = [("train/loss", 0, 0.5, 0), ("train/loss", 1, "nan", 1), ("train/loss", 2, float("inf"), 2)]
     kept += [("train/loss", 3, float(np.float32(-1e30)), 3), ("größe", 7, 3.0, 0)]
@@ -77,6 +79,20 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Pat
     ]
     (info,) = list_runs(Store(root))
     assert (info.project, info.status, info.summary["größe"]) == ("logs", "finished", 3.0)
+
+
+def test_an_import_ends_with_what_was_taken_and_what_was_not(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with writing(tmp_path / "logs") as writer:
+        writer.add_scalar("loss", 0.5, 1)
+        writer.add_text("note", "hello", 0)
+        writer.add_audio("sound", np.zeros(100, np.float32)[None], 0)
+    ends = []
+    for _ in range(2):
+        assert main(["import", "tensorboard", str(tmp_path / "logs"), "--root", root]) == 0
+        ends.append([line.split() for line in capsys.readouterr().out.splitlines() if line.strip("─━ ")])
+    first, again = ends
+    assert first[2:] == [["taken", "count"], ["points", "1"], ["texts", "1"], ["not", "taken", "count"], ["audio", "clips", "1"]]
+    assert again[2:] == [["taken", "count"], ["nothing", "0"], ["not", "taken", "count"], ["nothing", "0"]]
 
 
 def test_hyperparameters_belong_to_the_run_that_wrote_them(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,7 +253,6 @@ def test_the_name_of_a_run_that_was_trained_here_is_not_taken(tmp_path: Path, ro
 def test_a_source_without_event_files_is_refused(
     source: str, tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from halving.cli.main import main
 
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
@@ -249,7 +264,6 @@ def test_a_source_without_event_files_is_refused(
 def test_without_tensorboard_the_command_says_how_to_install_it(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from halving.cli.main import main
 
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     assert main(["import", "tensorboard", str(tmp_path), "--root", root]) == 1

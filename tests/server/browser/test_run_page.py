@@ -1,5 +1,6 @@
 """The page of a run while it trains: its curves grow, its state changes, it is canceled, and a new one goes on from a checkpoint."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -283,7 +284,7 @@ def test_a_run_that_was_imported_says_where_it_comes_from_and_nothing_that_its_t
         status="finished",
         pieces=pieces,
     )
-    copy_run(served.backend.store, run, Skipped())
+    copy_run(served.backend.store, run, Skipped(), Counter())
     page.goto(f"{served.url}/runs/logs/first-c0ffee")
     expect(page.get_by_text("tensorboard: first in /data/logs")).to_be_visible()
     expect(page.get_by_text("not recorded by tensorboard")).to_be_visible()
