@@ -21,6 +21,7 @@ import pytest
 from pyarrow import csv, dataset, fs
 
 from halving import Dataset, InvalidInput, NotFound, Store, StoreError
+from halving.data.referenced_files import referenced_file
 from halving.errors import StoreUnavailable
 from resources.backend import Backend
 from resources.datasets import lake_sources, query_source, sources
@@ -179,6 +180,16 @@ def test_the_type_of_a_partition_does_not_depend_on_which_file_is_first(tmp_path
     rows = Dataset(backend.store, "points", snapshot.digest).read().sort_by("id")
     read = [None if value.startswith("__") else kind(value) for value in values for _ in range(40)]
     assert rows["n"].to_pylist() == read
+
+
+@pytest.mark.parametrize("reference", ["digest", None])
+@pytest.mark.parametrize("name", ["take #1.jpg", "100%.jpg", "[a] b?.jpg", "é.jpg"])
+def test_files_whose_names_have_signs_are_found_again_by_their_location(any_store: Store, name: str, reference: str | None) -> None:
+    any_store.create(f"raw #2/{name}", b"a picture")
+    (part,) = open_source(spec({"folder": within(any_store.root, "raw #2"), **({"reference": reference} if reference else {})})).parts
+    ((row,),) = [rows.to_pylist() for rows in part.read()]
+    assert row["path"] == name
+    assert (referenced_file(row).read() if reference else row["content"]) == b"a picture"
 
 
 def test_each_file_of_a_folder_is_a_row_but_what_systems_leave_there(tmp_path: Path) -> None:
