@@ -1,6 +1,7 @@
 """CSV files as sources. Each is read twice: all of it says the types of its columns, and then its rows are read with them."""
 
 import codecs
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -17,12 +18,13 @@ from resources.source_files.texts import types_of_texts
 _NULLS = pa.array(csv.ConvertOptions().null_values)
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 _LEADING_ZERO = r"^\s*[+-]?0[0-9]"
+_PLACE = re.compile(r"In CSV column #(\d+)")
 _HEADER = 64 * 2**10
 """Bytes in which the names of columns are looked for first."""
 
 
 def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
-    """The columns of a CSV file, whose types hold every value of it exactly.
+    """The columns of a CSV file, whose types hold every value of it exactly; of one without rows none.
 
     Raises:
         ValueError: it is not in that encoding, is no CSV, or has a number that no type holds.
@@ -116,13 +118,16 @@ def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None) -> It
                 csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 csv.ConvertOptions(column_types=kinds),
             )
-            yield pa.RecordBatch.from_pylist([], reader.schema)  # of a file that has a header alone there is nothing more
             yield from reader
         except UnicodeError:
             raise not_in_encoding("it", text.encoding) from None
         except pa.ArrowInvalid as error:
             if "straddling" in str(error):
                 raise ValueError(f"a row of it is longer than {text_files.BLOCK >> 20} MiB; give it as Parquet") from None
+            if types is not None and (place := _PLACE.match(str(error))):
+                name = names[int(place[1])]
+                kind = kinds.get(name)
+                raise ValueError(f"its column {name!r} does not become {kind}, which it is with the other files: {error}") from None
             raise
 
 

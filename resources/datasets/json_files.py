@@ -61,6 +61,8 @@ def _rows(block: str, types: pa.Schema | None) -> pa.Table:
     try:
         return arrow_json.read_json(pa.BufferReader(content), options, parsing)
     except pa.ArrowInvalid as error:
+        if "Failed to convert JSON" in str(error):
+            raise ValueError(f"a value does not become what its column is with the other files: {error}; write it with one type") from None
         is_of_a_column = "Column(/" in str(error)
         raise ValueError(str(error) if is_of_a_column else f"{error}; {_WAYS}") from None
 

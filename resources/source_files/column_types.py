@@ -70,6 +70,8 @@ def _united_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Of one family alone: across them Arrow makes binary of text, and double of decimals."""
+    if pa.uint64() in (one, other) and pa.types.is_integer(one):
+        return pa.uint64()  # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
     both = [pa.schema([("x", kind)]) for kind in (one, other)]
     return pa.unify_schemas(both, promote_options="permissive").field("x").type
 

@@ -1,5 +1,6 @@
 """Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover index is no column of it."""
 
+import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def test_parquet_files_of_other_types_are_one_dataset_whichever_is_first(
         (pa.array([1]), pa.array(["1"]), r"the column 'x' is (int64|string) in .*/a.parquet and (int64|string) in .*/b.parquet; write it"),
         (pa.array([True]), pa.array([1]), "the column 'x' is .* in .*/a.parquet and .* in .*/b.parquet; write it with one type"),
         (pa.array([2**53 + 1]), pa.array([0.5]), "the column 'x' of .*parquet does not become double, .*: Integer value 9007199254740993"),
-        (pa.array([2**63], pa.uint64()), pa.array([-1]), "the column 'x' of .*parquet does not become int64"),
+        (pa.array([2**63], pa.uint64()), pa.array([-1]), "the column 'x' of .*parquet does not become uint64"),
         (
             pa.array([[1, 2]], pa.list_(pa.int64(), 2)),
             pa.array([[1]], pa.list_(pa.int64(), 1)),
@@ -95,6 +96,77 @@ def test_parquet_files_that_do_not_go_together_are_refused(
     for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
         pq.write_table(table(first, x), raw / f"{name}.parquet")
     with pytest.raises(InvalidInput, match=f"dataset.source.files is not accepted: .*{says}"):
+        take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
+
+
+def write_text(ending: str, path: Path, first: int, x: str) -> None:
+    """Some rows, of which the value of ``x`` is this text, as it is written in CSV or in JSON."""
+    if ending == "csv":
+        lines = ["id,x,label", *(f"{first + row},{x},{row % 2}" for row in range(ROWS))]
+    else:
+        middle = f'"x": {x}, ' if x else ""
+        lines = [f'{{"id": {first + row}, {middle}"label": {row % 2}}}' for row in range(ROWS)]
+    path.with_suffix(f".{ending}").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
+@pytest.mark.parametrize(
+    ("ending", "one", "other", "right"),
+    [
+        ("csv", "1", "1.5", [1.0, 1.5]),
+        ("csv", "1", "", [1, None]),
+        ("csv", "NA", "2024-01-02", [None, datetime.date(2024, 1, 2)]),
+        ("csv", "", "text", ["", "text"]),
+        ("csv", "7", "12345678901234567890", [7, 12345678901234567890]),
+        ("csv", "12345678901234567890", "12345678901234567891", [12345678901234567890, 12345678901234567891]),
+        ("csv", "2024-01-02", "", [datetime.date(2024, 1, 2), None]),
+        ("csv", "00501", "x", ["00501", "x"]),
+        ("csv", "true", "NULL", [True, None]),
+        ("jsonl", "1", "1.5", [1.0, 1.5]),
+        ("jsonl", "1", "", [1, None]),
+        ("jsonl", "null", '"text"', [None, "text"]),
+        ("jsonl", "7", "12345678901234567890", [7, 12345678901234567890]),
+        ("jsonl", "[]", "[1]", [[], [1]]),
+        ("jsonl", '{"a": 1}', '{"b": 0.5}', [{"a": 1, "b": None}, {"a": None, "b": 0.5}]),
+        ("jsonl", '{"a": null}', '{"a": [{"c": 3}]}', [{"a": None}, {"a": [{"c": 3}]}]),
+    ],
+)
+def test_text_files_of_other_types_are_one_dataset_whichever_is_first(
+    raw: Path, backend: Backend, names: tuple[str, str], ending: str, one: str, other: str, right: list[Any]
+) -> None:
+    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
+        write_text(ending, raw / name, first, x)
+    (raw / f"0.{ending}").touch()
+    assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [right[0]] * ROWS + [right[1]] * ROWS
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")], ids=["in order", "in reverse"])
+@pytest.mark.parametrize(
+    ("ending", "one", "other", "says"),
+    [
+        ("csv", "1", "abc", "the column 'x' is (int64|string) in .*/a.csv and (int64|string) in .*/b.csv; write it with one type"),
+        ("csv", "10001", "00501", "the column 'x' is (int64|string) in .*/a.csv and (int64|string) in .*/b.csv"),
+        ("csv", "9007199254740993", "0.5", "the column 'x' has whole numbers beyond 2..53 in .* and fractions in .*; write whole numbers"),
+        ("csv", "12345678901234567890", "0.5", "the column 'x' has whole numbers beyond 2..53"),
+        ("csv", "12345678901234567890", "-1", "its column 'x' does not become uint64, which it is with the other files: .* '-1'"),
+        ("jsonl", "1", '"1"', "the column 'x' is (int64|string) in .*/a.jsonl and (int64|string) in .*/b.jsonl"),
+        ("jsonl", "9007199254740993", "0.5", "the column 'x' has whole numbers beyond 2..53"),
+        (
+            "jsonl",
+            "[9007199254740993]",
+            "[0.5]",
+            r"its column 'x\[\]' has the number 9007199254740993, which a column of doubles would round",
+        ),
+        ("jsonl", '{"a": 9007199254740993}', '{"a": 0.5}', "its column 'x.a' has the number 9007199254740993"),
+        ("jsonl", "12345678901234567890", "-1", "a value does not become what its column is with the other files: .*uint64.*-1"),
+    ],
+)
+def test_text_files_that_do_not_go_together_are_refused(
+    raw: Path, backend: Backend, names: tuple[str, str], ending: str, one: str, other: str, says: str
+) -> None:
+    for first, name, x in zip((0, ROWS), names, (one, other), strict=True):
+        write_text(ending, raw / name, first, x)
+    with pytest.raises(InvalidInput, match=f"dataset.source.files.* is not accepted: .*{says}"):
         take_snapshot(backend.store, backend.catalog, spec({"files": str(raw)}))
 
 
@@ -125,11 +197,11 @@ def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     from resources.datasets import file_sources
 
     names: list[str] = []
-    original = file_sources._parquet
+    read_file = file_sources._parquet
 
     def read(file: Any, wanted: Any) -> Any:
         names.append(file.path.rpartition("/")[2])
-        return original(file, wanted)
+        return read_file(file, wanted)
 
     monkeypatch.setattr(file_sources, "_parquet", read)
     return names
