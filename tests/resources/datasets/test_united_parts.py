@@ -1,7 +1,8 @@
 """Files of which each has its own idea of a column's type are one dataset, whichever is first; a leftover index is no column of it."""
 
 import datetime
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from pyarrow import dataset
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
+from resources.datasets import file_sources
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source
 from resources.datasets.united_parts import read_parts, unite_columns
+from resources.source_files.listing import SourceFile
 from resources.sweep_spec.dataset import DatasetSource
 
 ROWS = 100  # of each file
@@ -192,18 +195,27 @@ def test_labels_are_united_like_a_source(raw: Path) -> None:
     assert pa.Table.from_batches(read_parts(parts, columns))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> None:
+    for number, value in enumerate((1, 0.5, None)):
+        rows = [{"id": ROWS * number + row, "x": value, "label": row % 2} for row in range(ROWS)]
+        if form == "csv":
+            pd.DataFrame(rows).to_csv(raw / f"{number}.csv", index=False)
+        else:
+            (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
+
+
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the Parquet files whose rows are read from now on."""
-    from resources.datasets import file_sources
-
+    """The names of the files whose rows are read from now on."""
     names: list[str] = []
-    read_file = file_sources._parquet
+    read_file = file_sources._read_file
 
-    def read(file: Any, wanted: Any) -> Any:
+    def read(field: str, file: SourceFile, *options: Any) -> Iterator[pa.RecordBatch]:
         names.append(file.path.rpartition("/")[2])
-        return read_file(file, wanted)
+        return read_file(field, file, *options)
 
-    monkeypatch.setattr(file_sources, "_parquet", read)
+    monkeypatch.setattr(file_sources, "_read_file", read)
     return names
 
 
