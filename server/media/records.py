@@ -30,8 +30,11 @@ def media_of(store: Store, records: KeptRecords, project: str, run: str, keys: C
     return sorted(found, key=lambda row: (row["key"], row["step"], row["attempt"]))
 
 
-def named_blob(store: Store, records: KeptRecords, project: str, run: str, digest: str) -> tuple[str, str]:
+def named_blob(store: Store, records: KeptRecords, project: str, run: str, digest: str, artifact: str = "") -> tuple[str, str]:
     """The media type and the file name of a blob that one of the run's records names, or a sharded checkpoint that it names.
+
+    Args:
+        artifact: the name of the one that is meant, where several have this content.
 
     Raises:
         InvalidInput: it is no digest.
@@ -39,6 +42,10 @@ def named_blob(store: Store, records: KeptRecords, project: str, run: str, diges
     """
     blob_name(digest)
     folders = {folder: _folder(project, run, folder) for folder in _FOLDERS}
+    if artifact:
+        of_name = (row for row in records.rows(folders["artifacts"]) if (row.get("name"), row.get("digest")) == (artifact, digest))
+        if row := next(of_name, None):
+            return _type_and_name("artifacts", run, row)
     for folder, path in folders.items():
         if row := records.known(path, digest):
             return _type_and_name(folder, run, row)

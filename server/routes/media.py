@@ -66,12 +66,13 @@ def blob(
     caller: Viewer,
     digest: Digest,
     run: Namer,
+    artifact: Annotated[str, Query(description="The artifact's name, where several of the run have this content.")] = "",
     asked: Annotated[str, Header(alias="Range")] = "",
     known: Known = None,
 ) -> Response:
     """The bytes of a medium, an artifact, a checkpoint of a run, or of a part of one. Nothing in them runs in a browser."""
     ((project, name),) = checked_runs(caller, [run])
-    kind, file_name = named_blob(state.store, state.records, project, name, digest)
+    kind, file_name = named_blob(state.store, state.records, project, name, digest, artifact)
     headers = {**inert_headers(kind, file_name), "ETag": f'"{digest}"', "Accept-Ranges": "bytes"}
     try:
         with state.store.open_file(blob_name(digest)) as file:

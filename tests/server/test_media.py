@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +84,20 @@ def test_what_could_act_is_a_file_to_save_and_nothing_is_sniffed(local: Any, bac
         for known in (headers["etag"], "*"):
             again = local.get(f"/api/v1/blobs/{artifacts[name]}", params={"run": "p/r"}, headers={"If-None-Match": known})
             assert (again.status_code, again.content) == (304, b"")
+
+
+def test_files_with_one_content_are_saved_each_under_its_own_name(local: Any, backend: Any, tmp_path: Path) -> None:
+    names = ["a.csv", "A.csv", "deep/b é 50%.txt", "#1.html", "c", "a+b=c&d.json", '"q".csv']
+    (tmp_path / "file").write_text("same")
+    with init(project="p", id="r", root=backend.store.root, system_metrics=None) as training:
+        (digest,) = {training.log_artifact(tmp_path / "file", name) for name in names}
+    for name in names:
+        headers = local.get(f"/api/v1/blobs/{digest}", params={"run": "p/r", "artifact": name}).headers
+        assert headers["content-disposition"].endswith(f"filename*=UTF-8''{quote(name.rpartition('/')[2], safe='')}")
+        assert headers["content-disposition"].startswith("attachment" if name in ("#1.html", "c") else "inline")
+    other = local.get(f"/api/v1/blobs/{digest}", params={"run": "p/r", "artifact": "another's"})
+    assert (other.status_code, other.text) == (200, "same")
+    assert local.get(f"/api/v1/blobs/{digest}", params={"run": "p/other", "artifact": "c"}).status_code == 404
 
 
 def test_only_what_the_runs_own_records_name_is_given(local: Any, backend: Any, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ export function Artifacts({ run, id }) {
     <div class="scroll" tabindex="0" role="region" aria-label="Artifacts">
       <table>
         <thead><tr><th scope="col">Name</th><th scope="col" class="right">Size</th><th scope="col">Digest</th></tr></thead>
-        <tbody>${run.artifacts.map((/** @type {any} */ each) => html`<tr key=${each.name}><th scope="row"><a href=${blob(id, each.digest)} download=${each.name.split("/").at(-1)}>${each.name}</a></th><td class="right">${size(each.bytes)}</td><td class="mono muted" title=${each.digest}>${shortDigest(each.digest)}</td></tr>`)}</tbody>
+        <tbody>${run.artifacts.map((/** @type {any} */ each) => html`<tr key=${each.name}><th scope="row"><a href=${`${blob(id, each.digest)}&artifact=${encodeURIComponent(each.name)}`} download=${each.name.split("/").at(-1)}>${each.name}</a></th><td class="right">${size(each.bytes)}</td><td class="mono muted" title=${each.digest}>${shortDigest(each.digest)}</td></tr>`)}</tbody>
       </table>
     </div>
   <//>`;
