@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 EXACT = 2**53
 """Up to here each whole number is a double."""
+_SUSPECT = r"^\s*[+-]?[0-9]+\s*$|[eE][+]?[0-9]{3}"
+"""Texts of far doubles that may be others than is written: whole numbers, and those that are too large for any."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -39,8 +41,9 @@ class Numbers:
     def see_doubles(self, numbers: pa.Array, texts: pa.Array) -> None:
         """Look at doubles, and at the texts that they were read from."""
         if self.inexact is None:
-            is_far = pc.greater_equal(pc.abs(numbers), float(EXACT))
-            self.inexact = next((text for text in texts.filter(is_far).to_pylist() if not is_exact(text)), None)
+            far = texts.filter(pc.greater_equal(pc.abs(numbers), float(EXACT)))
+            suspects = far.filter(pc.match_substring_regex(far, _SUSPECT))
+            self.inexact = next((text for text in suspects.to_pylist() if not is_exact(text)), None)
 
     def check(self, kind: pa.DataType) -> None:
         """Raise ValueError where a column of this type would have another number than is written."""

@@ -90,6 +90,7 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         (f"x\n{IDS[0]}\n-1\n", None, f"'x' has the number {IDS[0]}"),
         ("x\n-9223372036854775809\n", None, "'x' has the number -9223372036854775809"),
         ("x\n1.5\n1e400\n", None, "'x' has the number 1e400"),
+        ("x\n1.5\n-1E+0400\n", None, r"'x' has the number -1E\+0400"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, content: bytes | str, encoding: str | None, why: str) -> None:
