@@ -123,8 +123,9 @@ class RunValueRow(Base):
     """What a run has under a name.
 
     ``number`` is a number, or 1 and 0 for true and false. SQLite has no NaN: it is of the type number and null. ``text`` is a text, of a
-    long one its beginning. Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite values, and ``best`` is the one of
-    both that its sweep's objective aims at, null where none does.
+    long one its beginning; of a param's number from 2**53 on it is the key that tells it from its neighbours
+    (:mod:`resources.analysis.run_index.exact_numbers`). Of a metric ``number`` is the last value, ``min`` and ``max`` are over finite
+    values, and ``best`` is the one of both that its sweep's objective aims at, null where none does.
     """
 
     __tablename__ = "run_values"

@@ -71,7 +71,7 @@ class Run(BaseModel):
     model: str | None = Field(description="The model that a checkpoint of it was promoted to.", examples=["digits"])
     version: str | None = Field(description="The version of that model.", examples=["1.0.0"])
     stage: str | None = Field(description="That version's stage.", examples=["champion"])
-    values: dict[str, Number | str | bool] = Field(
+    values: dict[str, int | Number | str | bool] = Field(
         description="What it has of the columns asked for.", examples=[{"params.lr": 0.001, "metrics.val_loss": 0.23}]
     )
 
@@ -96,7 +96,7 @@ class Statistics(BaseModel):
 class Group(BaseModel):
     """Runs that are equal in some fields."""
 
-    key: dict[str, Number | str | bool | None] = Field(examples=[{"params.optimizer": "adam"}])
+    key: dict[str, int | Number | str | bool | None] = Field(examples=[{"params.optimizer": "adam"}])
     count: int = Field(description="How many runs.", examples=[5])
     values: dict[str, Statistics] = Field(examples=[{"metrics.val_loss": {"mean": 0.23, "std": 0.02, "count": 5}}])
 

@@ -5,23 +5,18 @@ for "it is true" and SQL for "it is false"; where it is unknown neither holds. S
 may choose any order of joins.
 """
 
-import math
-import operator
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    ColumnElement,
-    Double,
     FromClause,
     Select,
     and_,
     any_,
     case,
-    cast,
     false,
     literal,
     or_,
@@ -48,6 +43,7 @@ from halving.query.run_filter import (
 )
 from halving.query.runs import seconds_of
 from halving.records.amendments import ACTIVE, ARCHIVED, DELETED, REMOVED
+from resources.analysis.run_index.exact_numbers import OPERATORS, Clause, compare, compare_whole
 from resources.analysis.run_index.write import find_names
 from resources.catalog import RunRow, RunValueRow
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
@@ -55,17 +51,8 @@ from resources.catalog.models import version_of_runs
 
 MOST_TABLES = 50
 """In a statement; SQLite joins at most 64 tables."""
-Clause = ColumnElement[Any]
 Names = Mapping[tuple[str, str], int]
 """Ids by kind and name."""
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 
@@ -85,6 +72,7 @@ class Operand:
         number: null where the value is NaN.
         can_be_nan: whether a number can be that.
         is_time: whether the number is a time, which literals have as text.
+        is_whole: whether the number is an integer of 64 bits.
     """
 
     present: Clause
@@ -94,6 +82,7 @@ class Operand:
     text: Clause
     can_be_nan: bool = False
     is_time: bool = False
+    is_whole: bool = False
 
     def is_of(self, kind: int, found: Clause) -> Clause:
         """A condition on the value, if it is of this type."""
@@ -193,10 +182,9 @@ class Sources:
             column = column.collate("C") if self.is_postgres else column  # as the index's own texts
         else:
             column = RunRow.__table__.c[field.name]
-            if isinstance(column.type, BigInteger):
-                column = cast(column, Double)  # as the records' filter and literals have numbers; SQLite compares all 64 bits of an integer
         kind = TEXT if field.type == "text" else NUMBER
-        return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time")
+        is_whole = isinstance(column.type, BigInteger)
+        return Operand(column.is_not(None), None, {kind: None}, column, column, is_time=field.type == "time", is_whole=is_whole)
 
 
 def where(chosen: RunFilter, projects: Collection[str] | None, sources: Sources) -> list[Any]:
@@ -252,14 +240,19 @@ def _leaf(condition: Comparison | Between | In | Like | IsNull, sources: Sources
 
 def _is_true(operand: Operand, sign: str, value: Value) -> tuple[int, Clause]:
     """The literal's type, and SQL for a value of that type that the comparison is true of."""
-    compare = _OPERATORS[sign]
     if isinstance(value, bool):
-        return BOOL, compare(operand.number, float(value))
+        return BOOL, OPERATORS[sign](operand.number, float(value))
     if isinstance(value, str):
-        return (NUMBER, compare(operand.number, seconds_of(value))) if operand.is_time else (TEXT, compare(operand.text, value))
-    if math.isnan(value):
+        return (
+            (NUMBER, OPERATORS[sign](operand.number, seconds_of(value)))
+            if operand.is_time
+            else (TEXT, OPERATORS[sign](operand.text, value))
+        )
+    if value != value:  # NaN; a whole number may be too large for isnan()
         return NUMBER, operand.is_nan if sign == "=" else operand.number.is_not(None)
-    found: Clause = compare(operand.number, value)
+    if operand.is_whole:
+        return NUMBER, compare_whole(operand.number, sign, value)
+    found = compare(operand.number, operand.text if operand.type is not None else None, sign, value)
     return NUMBER, or_(found, operand.is_nan) if sign == "!=" and operand.can_be_nan else found
 
 

@@ -16,6 +16,7 @@ from halving.query.run_filter import known_text
 from halving.query.runs import RUNNING, UNFINISHED, RunInfo, read_run, seconds_of
 from halving.store.store import Store
 from resources.analysis.run_index.attempt_rows import AttemptColumns, attempt_rows
+from resources.analysis.run_index.exact_numbers import LONGEST, key_of, nearest
 from resources.analysis.run_index.listed_run import ListedRun
 from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
@@ -123,10 +124,9 @@ def param_value(given: Any) -> Value | None:
     if isinstance(given, bool):
         return Value(BOOL, float(given))
     if isinstance(given, (int, float)):
-        try:
-            return Value(NUMBER, _number(float(given)))
-        except OverflowError:
+        if isinstance(given, int) and abs(given) >= 10**LONGEST:
             return _text_value(str(given))
+        return Value(NUMBER, _number(nearest(given)), key_of(given))
     return _text_value(as_text(given) or "")
 
 

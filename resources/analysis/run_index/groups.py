@@ -4,14 +4,14 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import case, func, select
+from sqlalchemy import Double, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Clause, Names, Operand, Sources, names_of, where
-from resources.analysis.run_index.select import choose, moment_of
+from resources.analysis.run_index.select import choose, moment_of, plain
 from resources.catalog import RunRow
-from resources.catalog.index_tables import BOOL, NUMBER, TEXT
+from resources.catalog.index_tables import NUMBER, TEXT
 
 _GREATEST = 1e150
 """Values beyond it, infinities too, are left out of means: their squares are no numbers of a database."""
@@ -104,9 +104,7 @@ def _plain(field: Field, cells: list[Any]) -> Any:
     """The value that a group has in a field."""
     if len(cells) == 3:
         kind, number, text = cells
-        if kind == NUMBER and number is None:
-            return math.nan
-        return text if kind == TEXT else bool(number) if kind == BOOL else number
+        return None if kind is None else plain(kind, number, text)
     found = cells[0] if cells else None
     if found is not None and field.type == "time":
         return moment_of(found)
@@ -117,7 +115,7 @@ def _number(operand: Operand | None) -> Clause | None:
     """The value where it is a number that means can be made of."""
     if operand is None or NUMBER not in operand.of_type:
         return None
-    number = operand.number
+    number = cast(operand.number, Double) if operand.is_whole else operand.number
     return case((operand.is_of(NUMBER, number.between(-_GREATEST, _GREATEST)), number))
 
 

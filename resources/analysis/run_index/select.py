@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 
 from halving.query.run_filter import Field, RunFilter
 from resources.analysis.run_index.conditions import Names, Sources, is_among, names_of, order_by, where
+from resources.analysis.run_index.exact_numbers import value_of
 from resources.analysis.run_index.leading import MOST_LEADING, are_many, leading_of, leading_of_all
 from resources.analysis.run_index.reading import IN_PARALLEL, SIDE_BY_SIDE, without
 from resources.catalog import ModelVersionRow, RunIndexRow, RunNameRow, RunRow, RunValueRow
@@ -215,10 +216,10 @@ def _values(session: Session, ids: Sequence[int], columns: Sequence[Field], name
     return found
 
 
-def plain(kind: int, number: float | None, text: str | None) -> float | str | bool:
+def plain(kind: int, number: float | None, text: str | None) -> int | float | str | bool:
     """The value of a row of ``run_values``, by its type."""
     if kind == NUMBER:
-        return math.nan if number is None else float(number)
+        return math.nan if number is None else value_of(float(number), text)
     return bool(number) if kind == BOOL else str(text)
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from halving.errors import InvalidInput
 
-Value = str | float | bool
+Value = str | int | float | bool
 """A literal: text, a number (NaN and infinities too), true or false. A time is text: ISO 8601 in UTC."""
 
 Type = Literal["text", "number", "time", "any"]

@@ -8,6 +8,8 @@ from halving.query.run_filter import MAX_TEXT, Field, InvalidFilter, Value
 from halving.query.run_filter_tokens import Token, shown
 
 RESERVED = frozenset(["and", "or", "not", "between", "in", "like", "is", "null", "order", "by", "asc", "desc", "limit"])
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_MOST_DIGITS = 600
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII)
 _WORDS: dict[str, Value] = {
     "true": True,
@@ -79,11 +81,22 @@ def is_ordered(value: Value) -> bool:
 
 
 def _plain(token: Token) -> Value:
-    """A number, true or false where it looks like one and is not quoted, else text."""
+    """A number, true or false where it looks like one and is not quoted, else text. A whole number that no float holds is an int.
+
+    Raises:
+        InvalidFilter: no number is so large.
+    """
     word = token.keyword
     if word in _WORDS:
         return _WORDS[word]
-    return float(word) if _NUMBER.fullmatch(word) else token.text
+    if not _NUMBER.fullmatch(word):
+        return token.text
+    number = float(word)
+    is_whole = _WHOLE.fullmatch(word) is not None
+    if len(word) > _MOST_DIGITS if is_whole else math.isinf(number):
+        reason = f"no number is so large, but inf; a whole one may have {_MOST_DIGITS} digits"
+        raise InvalidFilter(f"{shown(token.text)} is not accepted: {reason}", token.column)
+    return int(word) if is_whole and (math.isinf(number) or int(number) != int(word)) else number
 
 
 def _time(token: Token) -> str | None:

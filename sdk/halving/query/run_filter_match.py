@@ -31,7 +31,7 @@ from halving.records.amendments import ACTIVE
 from halving.store.store import Store
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-_RANKS = {float: 0, str: 1, bool: 2}
+_TOO_LARGE = 10**600  # a whole number from here on is a text to filters
 
 
 def match_runs(store: Store, runs: Iterable[RunInfo], wanted: RunFilter) -> list[RunInfo]:
@@ -68,7 +68,7 @@ class RunValues:
         self._extremes: dict[str, Extremes] | None = None
 
     def of(self, field: Field) -> Value | None:
-        """The value: a number is a float, a time ISO 8601; None if there is none."""
+        """The value: a number is a float, or an int that no float holds, a time ISO 8601; None if there is none."""
         info = self.info
         if field.kind == "params":
             return _typed(info.flat_params.get(field.name), "any")
@@ -109,10 +109,10 @@ def _typed(value: Any, kind: Type) -> Value | None:
     if isinstance(value, bool):
         return value if kind == "any" else None
     if isinstance(value, (int, float)):
-        try:
-            return float(value)
-        except OverflowError:  # an integer of hundreds of digits
+        if abs(value) >= _TOO_LARGE and not isinstance(value, float):
             return known_text(str(value)) if kind == "any" else None
+        is_held = isinstance(value, float) or abs(value) <= 2**53 or (abs(value) < 2**1023 and int(float(value)) == value)
+        return float(value) if is_held else value
     return known_text(as_text(value) or "") if kind == "any" else None
 
 
@@ -152,13 +152,18 @@ def _is_in(value: Value, condition: In, is_time: bool) -> bool | None:
 
 def _compare(value: Value, operator: str, literal: Value, is_time: bool) -> bool | None:
     """None if they are of different types."""
-    if type(value) is not type(literal):
+    if _rank(value) != _rank(literal):
         return None
     if is_time:
         return _OPERATORS[operator](seconds_of(str(value)), seconds_of(str(literal)))
     if value != value and literal != literal:  # NaN is what is not equal to itself; to a filter it is
         return operator == "="
     return _OPERATORS[operator](value, literal)
+
+
+def _rank(value: Value) -> int:
+    """Its type, in the order of types: numbers, texts, flags."""
+    return 2 if isinstance(value, bool) else 1 if isinstance(value, str) else 0
 
 
 def is_like(text: str, pattern: str) -> bool:
@@ -210,6 +215,6 @@ def _ordered(values: list[RunValues], order: Order) -> list[RunValues]:
         if value is None or value != value:
             missing.append(one)
         else:
-            placed.append(((_RANKS[type(value)], seconds_of(str(value)) if field.type == "time" else value), one))
+            placed.append(((_rank(value), seconds_of(str(value)) if field.type == "time" else value), one))
     placed.sort(key=lambda pair: pair[0], reverse=order.descending)
     return [one for _, one in placed] + missing

@@ -56,7 +56,7 @@ def test_values_that_a_database_does_not_take_do_not_keep_a_run_out(either_backe
     assert row["values"]["params.nul"] == "ab"
     assert row["values"]["params.half"] == "?"
     assert row["values"]["params.long"] == "é" * 600
-    assert row["values"]["params.big"] == str(10**400)
+    assert row["values"]["params.big"] == 10**400
 
 
 def test_a_runs_number_may_need_more_than_32_bits(either_backend: Backend) -> None:
