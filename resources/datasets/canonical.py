@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
-from resources.source_files.column_types import Unlike, canonical_type, cast_exactly
+from resources.source_files.column_types import Unlike, canonical_type, cast_exactly, plain_type, united_type
 
 BATCH_BYTES = 4 * 2**20
 """Of one record batch of a shard, and of what is worked on at a time. A larger row is a batch by itself."""
@@ -48,6 +48,11 @@ def canonical(rows: pa.RecordBatch, schema: pa.Schema, field: str = "dataset.sou
             raise InvalidInput(
                 f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, later ones {values.type}; "
                 "give all of them the same fields"
+            )
+        if not _goes_with(values.type, column.type):
+            raise InvalidInput(
+                f"{field} is not accepted: in the column {column.name!r} the first rows are {column.type}, later ones {values.type}; "
+                "give all of them one type"
             )
         try:
             columns.append(_settled(cast_exactly(values, column.type)))
@@ -118,6 +123,15 @@ def _has_fields(kind: pa.DataType, wanted: pa.DataType) -> bool:
         return names.keys() == given.keys() and all(_has_fields(given[name], names[name]) for name in names)
     if pa.types.is_nested(wanted) and pa.types.is_nested(kind) and kind.num_fields == wanted.num_fields == 1:
         return _has_fields(kind.field(0).type, wanted.field(0).type)
+    return True
+
+
+def _goes_with(kind: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values of a type may be values of another; Arrow would read texts as numbers, and write numbers as texts."""
+    try:
+        united_type(wanted, plain_type(kind))
+    except Unlike:
+        return False
     return True
 
 

@@ -417,7 +417,7 @@ def _raising() -> Any:
         (iter([pa.record_batch({"label": [1]}), pa.record_batch({"y": [1]})]), "missing are .'label'., more are .'y'."),
         (
             iter([pa.record_batch({"label": [1]}), pa.record_batch({"label": ["x"]})]),
-            "in the column 'label' the first rows have the type int64",
+            "in the column 'label' the first rows are int64, later ones string; give all of them one type",
         ),
     ],
 )

@@ -101,7 +101,17 @@ def test_a_type_that_cannot_be_held_is_refused_by_column(
     [
         ([{"a": 1}], [{"a": 1, "b": 2}], "later ones struct<a: int64, b: int64>; give all of them the same fields"),
         ([[{"a": 1}]], [[{"b": 1}]], "give all of them the same fields"),
-        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)), "values that do not fit"),
+        (pa.array([[1, 2]], pa.list_(pa.int64(), 2)), pa.array([[1, 2, 3]], pa.list_(pa.int64(), 3)), "give all of them one type"),
+        ([1], ["5"], "the first rows are int64, later ones string; give all of them one type"),
+        (["5"], [1], "the first rows are string, later ones int64; give all of them one type"),
+        ([True], [1], "the first rows are bool, later ones int64"),
+        ([b"q"], ["q"], "the first rows are binary, later ones string"),
+        (pa.array([1], pa.timestamp("us")), pa.array([1], pa.timestamp("us", "UTC")), "give all of them one type"),
+        (pa.array([1], pa.timestamp("us")), pa.array([1], pa.date32()), "give all of them one type"),
+        (["2026-01-01"], pa.array([1], pa.date32()), "give all of them one type"),
+        ([[1]], [["5"]], "give all of them one type"),
+        ([1], [0.5], "values that do not fit"),
+        ([0.5], [2**53 + 1], "values that do not fit"),
     ],
 )
 def test_rows_of_another_form_than_the_first_are_refused(
