@@ -14,6 +14,7 @@ from halving.query import run_filter
 from halving.query.run_filter import InvalidFilter, RunFilter
 from halving.query.run_filter_parser import parse_fields, parse_filter
 from resources.analysis.run_index.columns import select_columns
+from resources.analysis.run_index.first_view import first_view
 from resources.analysis.run_index.groups import select_groups
 from resources.analysis.run_index.project_names import with_all_names
 from resources.analysis.run_index.reading import reading
@@ -76,6 +77,13 @@ class Run(BaseModel):
     )
 
 
+class View(BaseModel):
+    """What the table of runs shows."""
+
+    filter: str = Field(examples=["order by metrics.val_loss"])
+    columns: list[str] = Field(examples=[["metrics.val_loss", "params.lr"]])
+
+
 class Runs(BaseModel):
     """A page of runs."""
 
@@ -83,6 +91,7 @@ class Runs(BaseModel):
     revision: int = Field(description="Counts the changes of the index.", examples=[42])
     indexed_at: datetime | None = Field(description="When the index was last found complete; a 304 does not say that it was again.")
     runs: list[Run]
+    view: View | None = Field(default=None, description="Asked for by first_view: the filter and columns that were chosen, if any were.")
 
 
 class Statistics(BaseModel):
@@ -149,6 +158,10 @@ def list_runs(
     filter_text: FilterText = "",
     project: Project = None,
     columns: Columns = "",
+    first: Annotated[
+        bool,
+        Query(alias="first_view", description="Choose filter and columns: the newest sweep's objective, best first, and what it varies."),
+    ] = False,
     limit: Annotated[int, Query(ge=1, le=MOST_RUNS)] = 200,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     known: Known = None,
@@ -157,17 +170,22 @@ def list_runs(
 
     Asked again with ``If-None-Match`` it answers 304 as long as no run has changed.
     """
-    chosen = _filter(filter_text)
-    fields = _fields("columns", columns, MOST_COLUMNS)
+    if first and (filter_text or columns):
+        raise InvalidInput("first_view = true is not accepted beside filter or columns: it chooses both; give one or the other")
     with reading(state.catalog) as session:
-        chosen = with_all_names(session, chosen)
         projects = _projects(session, caller, project)
+        view = first_view(session, projects) if first else None
+        chosen = with_all_names(session, _filter(view.filter if view else filter_text))
+        fields = _fields("columns", ",".join(view.columns) if view else columns, MOST_COLUMNS)
         index = state_of(session)
+        # Of a first view it is the tag of what was chosen, so that who asks for that next has the answer already.
         tag = etag(state, index, chosen, fields, projects, limit, offset)
         if is_known(tag, known):
             return Response(status_code=304, headers=_headers(tag))
         page = select_page(session, chosen, columns=fields, projects=projects, limit=limit, offset=offset)
-    found = {"total": page.total, "revision": index.revision, "indexed_at": index.refreshed_at, "runs": page.runs}
+    found: dict[str, Any] = {"total": page.total, "revision": index.revision, "indexed_at": index.refreshed_at, "runs": page.runs}
+    if view:
+        found["view"] = view._asdict()
     return answer(found, headers=_headers(tag))
 
 

@@ -27,6 +27,7 @@ if (location.pathname === "/") {
   if (asked.get("filter")) runs.set("filter", asked.get("filter") ?? "");
   const columns = new Set([...(asked.get("columns") ?? "").split(","), asked.get("group") ?? ""].filter(Boolean));
   if (columns.size) runs.set("columns", [...columns].join(","));
+  if (!asked.get("filter") && !columns.size) runs.set("first_view", "true");
   const names = new URLSearchParams({ limit: "20000" });
   if (asked.get("filter")) names.set("filter", asked.get("filter") ?? "");
   const paths = ["/session", `/runs?${runs}&offset=0`, `/runs/columns?${names}`];

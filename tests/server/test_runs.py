@@ -16,8 +16,10 @@ import halving
 from halving.query import run_diff
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
+from resources.sweep_spec import SweepSpec
 from server import daily_retention, index_refresher
 from server.settings import Settings
+from tests.indexed_runs import with_trial
 from tests.run_filters import write_runs
 from tests.server.clients import ADDRESS, client_of
 from tests.waiting import wait_for
@@ -174,6 +176,32 @@ def test_a_difference_shows_the_code_as_a_patch_of_bounded_length(
     cut = local.get(f"{RUNS}/diff", params=asked).json()["patches"]["code/dirty"]
     assert len(cut.encode()) < 700
     assert "… and more: the whole is artifacts/sha256/" in cut
+
+
+def test_who_asks_for_a_first_view_gets_what_the_newest_sweep_was_about(
+    backend: Backend, local: TestClient, small_spec: Callable[..., SweepSpec]
+) -> None:
+    plain = local.get(RUNS, params={"first_view": "true"}).json()
+    assert (plain["total"], plain.get("view")) == (0, None)
+    sweep = with_trial(backend, small_spec())
+    Refresher(backend.store, backend.catalog).refresh()
+    first = local.get(RUNS, params={"first_view": "true"})
+    view = first.json()["view"]
+    assert view == {"filter": "order by metrics.score desc", "columns": ["metrics.score", "params.x"]}
+    assert [run["run"] for run in first.json()["runs"]] == [f"{sweep}.0000"]
+    assert first.json()["runs"][0]["values"] == {"metrics.score": 0.5}
+    chosen = {"filter": view["filter"], "columns": ",".join(view["columns"])}
+    known = {"If-None-Match": first.headers["ETag"]}
+    assert local.get(RUNS, params={"first_view": "true"}, headers=known).status_code == 304
+    assert local.get(RUNS, params=chosen, headers=known).status_code == 304
+    assert local.get(RUNS, headers=known).status_code == 200
+
+
+@pytest.mark.parametrize("beside", [{"filter": "status = finished"}, {"columns": "params.x"}])
+def test_a_first_view_is_not_asked_for_beside_a_view(local: TestClient, beside: dict[str, str]) -> None:
+    answer = local.get(RUNS, params={"first_view": "true", **beside})
+    assert answer.status_code == 422
+    assert "first_view = true is not accepted beside filter or columns" in answer.json()["detail"]
 
 
 def test_a_token_of_a_project_sees_that_project(filled: Backend, guarded: TestClient, bearer: Callable[..., dict[str, str]]) -> None:

@@ -1,6 +1,7 @@
 /** The runs that the filter chooses: fetched by windows where they are looked at, kept up to date by their ETag. */
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, jsonOf, request } from "../lib/api.js";
+import { setQuery } from "../lib/url-state.js";
 import * as pinned from "./pinned.js";
 import * as view from "./view.js";
 
@@ -31,6 +32,8 @@ export const looked = signal({ from: 0, to: 40 });
 let windows = new Map();
 let asked = "";
 let timer = 0;
+/** Whether Compare was just opened: without a filter and columns the server chooses what is looked at first. */
+let opening = false;
 /** @type {AbortController | null} */
 let asking = null;
 
@@ -97,11 +100,9 @@ async function look() {
   asking?.abort();
   const here = new AbortController();
   asking = here;
-  const query = new URLSearchParams({ limit: String(PAGE) });
-  if (view.filter.peek()) query.set("filter", view.filter.peek());
-  const columns = [...new Set([...view.columns.peek(), view.group.peek()])].filter(Boolean); // as early.js asks
-  if (columns.length) query.set("columns", columns.join(","));
-  const question = query.toString();
+  const columns = columnsOf(view.columns.peek());
+  let question = questionOf(view.filter.peek(), columns);
+  if (opening && !view.filter.peek() && !columns.length) question += "&first_view=true"; // as early.js asks
   const fresh = question !== asked;
   if (fresh) loading.value = true;
   let wait = EVERY_MS;
@@ -109,6 +110,8 @@ async function look() {
     const answers = await Promise.all(wanted().map((page) => fetchWindow(page, question, fresh, here.signal)));
     if (here.signal.aborted) return;
     let changed = fresh;
+    /** @type {{filter: string, columns: string[]} | null} */
+    let chosen = null;
     const next = new Map(fresh ? [] : windows);
     for (const [page, etag, body] of answers) {
       if (!body) continue;
@@ -116,12 +119,16 @@ async function look() {
       next.set(page, { etag, rows: body.runs });
       total.value = body.total;
       revision.value = body.revision;
+      if (body.view) chosen = body.view;
     }
+    opening = opening && !chosen && total.value === 0; // an index that is built just now has no sweep yet
     if (changed) {
       windows = forgotten(next);
-      asked = question;
+      asked = chosen ? questionOf(chosen.filter, columnsOf(chosen.columns)) : question; // so what is here answers what is asked next
       changes.value += 1;
     }
+    if (chosen) setQuery({ filter: chosen.filter, columns: chosen.columns.join(",") }); // the URL is the whole view, as ever; looks again
+    if (here.signal.aborted) return;
     const known = new Set([...windows.values()].flatMap((window) => window.rows.map((row) => row.id)));
     await pinned.look(view.shownIds.peek().filter((id) => !known.has(id)), columns.join(","), here.signal);
     if (here.signal.aborted) return;
@@ -135,6 +142,17 @@ async function look() {
   loading.value = false;
   if (wait && !document.hidden) timer = window.setTimeout(look, wait);
 }
+
+/** @param {string} filter @param {readonly string[]} columns */
+function questionOf(filter, columns) {
+  const query = new URLSearchParams({ limit: String(PAGE) });
+  if (filter) query.set("filter", filter);
+  if (columns.length) query.set("columns", columns.join(","));
+  return query.toString();
+}
+
+/** What is asked of each run: its columns, and what groups it. @param {readonly string[]} columns */
+const columnsOf = (columns) => [...new Set([...columns, view.group.peek()])].filter(Boolean);
 
 /**
  * @param {number} page
@@ -160,6 +178,7 @@ function forgotten(next) {
 
 /** Follow the runs while Compare is open. */
 export function follow() {
+  opening = true;
   const stop = effect(() => {
     void [view.filter.value, view.columns.value, view.group.value, view.top.value, view.shownIds.value];
     void Math.floor(looked.value.from / PAGE);

@@ -11,8 +11,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from halving.store.store import Store
 from resources.backend import Backend
+from resources.sweep_spec import parse_spec
 from server.settings import Settings
-from tests.indexed_runs import add_record
+from tests.backends import SMALL
+from tests.indexed_runs import add_record, with_trial
 from tests.server.browser.conftest import serving
 
 _RUNS = 60
@@ -133,6 +135,23 @@ def test_runs_are_sorted_by_keys_alone(url: str, page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("columnheader", name="loss")).to_have_attribute("aria-sort", "ascending")
     expect(page.get_by_label("Filter of runs")).to_have_value("order by metrics.loss")
+
+
+def test_after_a_sweep_the_table_shows_its_objective_and_what_it_varied_the_best_run_first(backend: Backend, page: Page) -> None:
+    with_trial(backend, parse_spec(SMALL))
+    with serving(Settings(root=backend.store.root)) as url:
+        page.goto(url)
+        expect(page).to_have_url(f"{url}/?filter=order+by+metrics.score+desc&columns=metrics.score,params.x")
+        expect(page.get_by_role("columnheader", name="score")).to_have_attribute("aria-sort", "descending")
+        expect(page.get_by_role("columnheader", name="x", exact=True)).to_be_visible()
+        page.get_by_label("Filter of runs").fill("")
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(f"{url}/?columns=metrics.score,params.x")
+        expect(page.get_by_role("columnheader", name="score")).to_have_attribute("aria-sort", "none")
+        page.get_by_role("link", name="Models").first.click()
+        page.go_back()
+        expect(page).to_have_url(f"{url}/?columns=metrics.score,params.x")
+        page.goto("about:blank")  # before its server ends
 
 
 def test_columns_are_chosen_by_keys_one_after_the_other(url: str, page: Page) -> None:

@@ -1,0 +1,80 @@
+"""What the table of runs shows before anybody has chosen: after a sweep its objective and the params that it varies, the best run first."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from halving.errors import InvalidInput
+from halving.query.run_filter import Field
+from resources.catalog import RunNameRow, RunRow, RunValueRow, SweepRow
+from resources.sweep_spec import SweepSpec, stored_spec
+
+_NEWEST = 20  # sweeps that are looked at
+_MOST_PARAMS = 7  # columns that a table has room for beside the objective
+
+
+class FirstView(NamedTuple):
+    """A view of the table.
+
+    Attributes:
+        filter: the order, or empty where sweeps optimise different things: then the newest run comes first.
+        columns: fields as a filter has them, the objective before params.
+    """
+
+    filter: str
+    columns: list[str]
+
+
+def first_view(session: Session, projects: Collection[str] | None) -> FirstView | None:
+    """The view that the newest sweep suggests, of those that vary a param and of which a run has a value of the objective; None where
+    there is none.
+
+    Args:
+        projects: only sweeps of these; None is all.
+    """
+    statement = select(SweepRow.id, SweepRow.spec).order_by(SweepRow.created_at.desc(), SweepRow.id.desc()).limit(_NEWEST)
+    if projects is not None:
+        statement = statement.where(SweepRow.project.in_(projects))
+    sweeps = [(sweep, _spec_of(spec)) for sweep, spec in session.execute(statement)]
+    specs = [spec for sweep, spec in sweeps if spec is not None and _varied(spec) and _is_measured(session, sweep, spec.objective.metric)]
+    if not specs:
+        return None
+    orders = {_order_by(spec) for spec in specs}
+    return FirstView(orders.pop() if len(orders) == 1 else "", [str(field) for field in _columns(specs[0])])
+
+
+def _spec_of(stored: object) -> SweepSpec | None:
+    """A sweep's spec; None where another version of Halving wrote what this one cannot read."""
+    try:
+        return stored_spec(stored)
+    except InvalidInput:
+        return None
+
+
+def _is_measured(session: Session, sweep: str, metric: str) -> bool:
+    values = (
+        select(RunValueRow.run_id)
+        .join(RunRow, RunRow.id == RunValueRow.run_id)
+        .join(RunNameRow, RunNameRow.id == RunValueRow.name_id)
+        .where(RunRow.sweep == sweep, RunRow.lifecycle == "active", RunNameRow.kind == "metrics", RunNameRow.name == metric)
+    )
+    return session.execute(values.limit(1)).first() is not None
+
+
+def _objective(spec: SweepSpec) -> Field:
+    return Field("metrics", spec.objective.metric, "best" if spec.objective.summary == "best" else "last")
+
+
+def _order_by(spec: SweepSpec) -> str:
+    return f"order by {_objective(spec)}{' desc' if spec.objective.maximize else ''}"
+
+
+def _columns(spec: SweepSpec) -> list[Field]:
+    return [_objective(spec), *(Field("params", name) for name in _varied(spec)[:_MOST_PARAMS])]
+
+
+def _varied(spec: SweepSpec) -> list[str]:
+    """The params that differ between a sweep's trials; a training run has none."""
+    return [name for name, parameter in spec.space.items() if parameter.range is not None or len(parameter.choices or []) > 1]
