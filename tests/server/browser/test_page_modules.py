@@ -123,4 +123,47 @@ def test_ranges_are_read_from_the_url_as_they_are_written_there_and_others_are_n
     assert left == wrong
 
 
-lambda
+def test_whole_numbers_keep_all_their_digits(modules: Page) -> None:
+    """Each is read from JSON, shown, written as JSON again, and taken for the number on an axis that is nearest."""
+    script = """async (texts) => {
+        const { parsed } = await import("/lib/json.js");
+        const { shown } = await import("/lib/format.js");
+        const { numberOf } = await import("/charts/axis.js");
+        return texts.map((text) => {
+            const value = parsed(text);
+            return [shown(value), JSON.stringify(value), String(numberOf(value))];
+        });
+    }"""
+    table = {
+        "9007199254740991": ["9007199254740991", "9007199254740991", "9007199254740991"],
+        "9007199254740993": ["9007199254740993", "9007199254740993", "9007199254740992"],
+        "-9007199254740993": ["\u22129007199254740993", "-9007199254740993", "-9007199254740992"],
+        "12345678901234567890": ["12345678901234567890", "12345678901234567890", "12345678901234567000"],
+        "9" * 40: ["9" * 40, "9" * 40, "1e+40"],
+        "12345678901": ["12345678901", "12345678901", "12345678901"],
+        '"9007199254740993"': ["9007199254740993", '"9007199254740993"', "NaN"],
+        "[1,-9007199254740993,9007199254740995]": ["[1,-9007199254740993,9007199254740995]"] * 2 + ["NaN"],
+        '{"id": 9007199254740993, "lr": 0.1}': ['{"id":9007199254740993,"lr":0.1}'] * 2 + ["NaN"],
+        '{"step": 9007199254740993}': ['{"step":9007199254740992}'] * 2 + ["NaN"],
+        "0.12345678901234567": ["0.123457", "0.12345678901234566", "0.12345678901234566"],
+        "1234567890123456.5": ["1.23457e15", "1234567890123456.5", "1234567890123456.5"],
+        "1e300": ["1e300", "1e+300", "1e+300"],
+        "9007199254740993.0": ["9.0072e15", "9007199254740992", "9007199254740992"],
+        "0.1": ["0.1", "0.1", "0.1"],
+        "-3": ["\u22123", "-3", "-3"],
+        "null": ["\u2013", "null", "NaN"],
+        "true": ["true", "true", "NaN"],
+        '"NaN"': ["NaN", '"NaN"', "NaN"],
+    }
+    assert dict(zip(table, modules.evaluate(script, list(table)), strict=True)) == table
+    answered = """async () => {
+        const { jsonOf } = await import("/lib/api.js");
+        return String((await jsonOf(new Response('{"params": {"id": 9007199254740993}}'))).params.id);
+    }"""
+    assert modules.evaluate(answered) == "9007199254740993"
+
+
+def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
+    values: list[Any] = [None, [64, 64], [], {}, {"name": "sgd", "decay": None}, [None, True], "null", True, 3, 0.001, ""]
+    shown = ["null", "[64,64]", "[]", "{}", '{"name":"sgd","decay":null}', "[null,true]", "null", "true", "3", "0.001", ""]
+    assert _call(modules, "/lib/format.js", "param", [[value] for value in values]) == shown
