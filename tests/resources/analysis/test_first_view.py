@@ -25,7 +25,7 @@ def add_sweep(backend: Backend, changes: Mapping[str, Any] | None = None, *, met
         session.merge(snapshot_row("sha256:a"))
     sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
     if metrics:
-        add_run(backend.store, f"{sweep}.0000", {}, project=spec.name, **dict.fromkeys(metrics, [0.5]))
+        add_run(backend.store, f"{sweep}.0000", {}, project=spec.name, **{metric: [0.5] for metric in metrics})
         record = record_of(backend.store, f"{sweep}.0000", spec.name)
         record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}", "trial": 0}}'))
     return sweep

@@ -77,7 +77,7 @@ def test_what_fails_again_and_again_is_asked_for_ever_later_and_a_server_that_is
 
 def test_a_status_is_completed_by_its_values(modules: Page) -> None:
     table = {
-        "status = ": 6,
+        "status = ": 7,
         "status = f": 2,
         "status != fa": 1,
         "a = 1 and status in (failed, c": 1,
