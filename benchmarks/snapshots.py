@@ -10,6 +10,7 @@ from benchmarks.machine import Setting, in_child
 from benchmarks.results import Part, Table, Target, number
 
 _FLOATS = 32
+_COLUMNS = 22  # of one large file
 _TEXT = f"""
 Rows of {_FLOATS} float32, an id and a short text, in Parquet files (snappy), are made a snapshot: dealt into three splits by a hash, cut
 into shards of 128 MiB and hashed. *Written twice* is what the disk takes to write the same bytes two times and sync them, for a snapshot is
@@ -17,7 +18,9 @@ spooled before it is cut. *pyarrow* reads the same files and writes Arrow files,
 version) adds the folder of Parquet files as it is, to a cache on the same disk. Memory is the process' peak. Then one file with 1 % more
 rows is added, and all is done again.
 """
+_ONE_FILE_NOTE = "In row groups of a million rows, snappy; all columns are doubles but the id and the label."
 _MEMORY = 1e9  # bytes
+_SECONDS = 20.0  # of 10 million rows in one file
 
 
 def measure(setting: Setting) -> Part:
@@ -50,7 +53,27 @@ def measure(setting: Setting) -> Part:
         Target("bytes stored for 1 % more rows, of the whole", "%", [100 * share], 1.5),
         Target("time of a snapshot, of what the disk takes to write it twice", "times", [found["first"]["seconds"] / disk["seconds"]], 1.5),
     ]
+    _measure_one_file(setting, part)
     return part
+
+
+def _measure_one_file(setting: Setting, part: Part) -> None:
+    """Time and memory of a first snapshot of one large file."""
+    rows = setting.choose(30_000, 10_000_000)
+    raw = setting.work / "one"
+    in_child("benchmarks.snapshots:write_one_file", folder=str(raw), rows=rows)
+    setting.settle()
+    taken = in_child("benchmarks.snapshots:take", raw=str(raw), root=str(setting.work / "one-store"), shard_mib=setting.choose(1, 128))
+    setting.settle()
+    copied = in_child("benchmarks.snapshots:with_pyarrow", folder=str(setting.work), raw=str(raw))
+    table = Table(["what", "seconds", "MB/s", "memory, MB", "stored, MB"], [], f"One file of {rows:,} rows and {_COLUMNS} columns")
+    table.note = _ONE_FILE_NOTE
+    table.rows += [_row("Halving, first", taken), _row("pyarrow, first", copied)]
+    part.tables.append(table)
+    part.targets += [
+        Target(f"time of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns", "s", [taken["seconds"]], _SECONDS),
+        Target(f"memory of a snapshot of one file of {rows:,} rows and {_COLUMNS} columns", "MB", [taken["memory"] / 1e6], _MEMORY / 1e6),
+    ]
 
 
 def _row(what: str, found: dict[str, float]) -> list[str]:
@@ -71,6 +94,23 @@ def write_files(folder: str, first: int, rows: int, files: int) -> None:
         texts = pa.array(ids % 1_000).cast(pa.string())
         table = pa.table({"id": ids, "x": floats, "text": texts, "label": ids % 10})
         pq.write_table(table, Path(folder) / f"{first:010}-{number_:03}.parquet")
+
+
+def write_one_file(folder: str, rows: int) -> None:
+    """A Parquet file in row groups of a million rows. To be called in a process of its own."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    Path(folder).mkdir(exist_ok=True)
+    names = [f"x{number_}" for number_ in range(_COLUMNS - 2)]
+    schema = pa.schema([("id", pa.int64()), *((name, pa.float64()) for name in names), ("label", pa.int64())])
+    with pq.ParquetWriter(Path(folder) / "rows.parquet", schema) as writer:
+        for first in range(0, rows, 1_000_000):
+            ids = np.arange(first, min(rows, first + 1_000_000))
+            random = np.random.default_rng(first)
+            columns = {name: random.random(len(ids)) for name in names}
+            writer.write_table(pa.table({"id": ids, **columns, "label": ids % 10}, schema=schema), row_group_size=1_000_000)
 
 
 def take(raw: str, root: str, shard_mib: int) -> dict[str, float]:
