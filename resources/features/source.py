@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import ExtraMissing, InvalidInput
 from halving.store.faults import store_faults
 from halving.trial.import_string import import_function, where
-from resources.features.engine import fault_of, text
+from resources.features.engine import fault_of
+from resources.features.parquet_files import select_parquet
 from resources.features.view import Source
 from resources.source_files.listing import find_files, refuse_changes
 
@@ -48,17 +49,9 @@ def _check_nothing() -> None:
 
 
 def _open_files(connection: "duckdb.DuckDBPyConnection", pattern: str) -> Callable[[], None]:
-    """DuckDB reads files of this machine; those of an object store Arrow, because DuckDB would have to load an extension for them."""
-    from pyarrow import dataset, fs
-
     files = find_files("source.files", pattern)
-    paths = [file.path for file in files]
-    if isinstance(files[0].filesystem, fs.LocalFileSystem):
-        named = ", ".join(text(path) for path in paths)
-        connection.execute(f"CREATE VIEW {SOURCE} AS SELECT * FROM read_parquet([{named}], hive_partitioning = false)")
-    else:
-        with store_faults(f"source.files = {pattern!r} cannot be read"):
-            connection.register(SOURCE, dataset.dataset(paths, format="parquet", filesystem=files[0].filesystem))
+    with store_faults(f"source.files = {pattern!r} cannot be read"):
+        connection.execute(f"CREATE TEMP VIEW {SOURCE} AS {select_parquet(connection, 'source.files', files)}")
     return refuse_changes("source.files", files, lambda: find_files("source.files", pattern))
 
 

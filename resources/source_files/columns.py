@@ -44,8 +44,11 @@ def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.drop_columns(names) if names else rows
 
 
-def united(field: str, files: Iterable[tuple[str, Columns]]) -> pa.Schema:
+def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
     """Unite the columns of files, each with its name as people know it; columns are in the order in which they are first there.
+
+    Args:
+        ways: what to do about two types that do not go together, for the message.
 
     Raises:
         InvalidInput: two files have other columns, or types that do not go together; both are named.
@@ -79,7 +82,7 @@ def united(field: str, files: Iterable[tuple[str, Columns]]) -> pa.Schema:
             except Unlike:
                 raise InvalidInput(
                     f"{field} is not accepted: the column {column.name!r} is {before} in {shown_of_type[column.name]} "
-                    f"and {column.type} in {shown}; {_WAYS}"
+                    f"and {column.type} in {shown}; {ways}"
                 ) from None
             shown_of_column.setdefault(column.name, shown)
             if after != before or column.name not in types:

@@ -277,14 +277,18 @@ def test_files_and_globs_are_read_for_the_day_alone(tmp_path: Path) -> None:
 
 
 def test_files_are_read_wherever_they_are(any_store: Store, tmp_path: Path) -> None:
-    for number, minutes in enumerate((10, DAY + 10)):
-        pq.write_table(table([Row(1, minutes, minutes, float(number))]), tmp_path / "rows.parquet")
+    kinds = (pa.null(), pa.float64(), pa.int64())
+    for number, kind in enumerate(kinds):
+        value = None if pa.types.is_null(kind) else number
+        pq.write_table(table([Row(1, number * DAY + 10, number * DAY + 10, value)], kind), tmp_path / "rows.parquet")
         any_store.create(f"raw/{number} [1].parquet", tmp_path / "rows.parquet")
     root, mark, options = any_store.root.partition("?")
     shape = view(source={"files": f"{root}/raw/*.parquet{mark}{options}"})
     assert materialize_day(any_store, shape, SECOND).partition.rows == 1
     assert not materialize_all(any_store, shape).failed
-    assert [one.rows for one in days(any_store, shape)] == [1, 1]
+    assert [one.rows for one in days(any_store, shape)] == [1, 1, 1]
+    asked = labels([(1, number * DAY + 20) for number in range(len(kinds))])
+    assert join(any_store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [None, 1.0, 2.0]
 
 
 def test_a_day_of_files_that_change_while_they_are_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
