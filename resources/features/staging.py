@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from halving.features.packing import entity_type
+from halving.features.whole_numbers import BITS, REMEDY
 from resources.features.engine import columns, fault_of, quoted, text
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STAGED = "staged"
+_FLOATS = {"DOUBLE": BITS[64], "FLOAT": BITS[32]}
 _SHOWN = 3  # rows in a message
 _RECENT_DAYS = 7  # of those that are materialised: how late their rows became known
 _LATE = timedelta(days=2)  # from the day of events to the day that rows were created of which it is not believed
@@ -53,6 +55,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
+    _make_ids_whole(connection, view, types)
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
         connection, view, nulls, "have no entity or no time, so that nothing could ever be joined to them; filter them in the source"
@@ -152,9 +155,30 @@ def _entity_types(connection: "duckdb.DuckDBPyConnection", view: FeatureView) ->
         if kind is None:
             raise InvalidInput(
                 f"entity = {name!r} of the feature view {view.key} is not accepted: it is {schema.field(name).type}; "
-                "give an integer below 2**63 or a text (floats that look equal may differ)"
+                "give a whole number below 2**63 or a text"
             )
     return {name: kind for name, kind in found.items() if kind}
+
+
+def _make_ids_whole(connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]) -> None:
+    """Make BIGINT of the entity's floats and decimals, as :mod:`halving.features.whole_numbers` does: NaN is null.
+
+    Raises:
+        InvalidInput: a value is no whole number, or a float that two of them would be.
+    """
+    for name in view.entity:
+        kind, column = types[name], quoted(name)
+        if kind.startswith(("DECIMAL", "UBIGINT", "HUGEINT", "UHUGEINT")):
+            wrong = f"{column} IS NOT NULL AND TRY_CAST(TRY_CAST({column} AS BIGINT) AS {kind}) IS DISTINCT FROM {column}"
+            whole, limit = f"{column}::BIGINT", "2**63"
+        elif kind in _FLOATS:
+            limit = f"2**{_FLOATS[kind]}"
+            wrong = f"NOT isnan({column}) AND ({column} <> trunc({column}) OR abs({column}) >= {limit})"
+            whole = f"CASE WHEN NOT isnan({column}) THEN {column}::BIGINT END"
+        else:
+            continue
+        _refuse_rows(connection, view, wrong, f"have a {name} that is no whole number below {limit}; {REMEDY}")
+        connection.execute(f"ALTER TABLE {STAGED} ALTER {column} TYPE BIGINT USING {whole}")
 
 
 def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> str:

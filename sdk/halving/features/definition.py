@@ -16,7 +16,7 @@ TYPES = ("binary", "bool", "double", "float", "int32", "int64", "string", "times
 """Types of features, as Arrow prints them; a timestamp is of microseconds in UTC."""
 
 ENTITY_TYPES = ("int64", "string")
-"""Types of entity columns: narrower integers become int64. Floats are none, for two that look equal may differ."""
+"""Types of entity columns: other integers become int64, and so do floats and decimals that are whole, as pandas makes of ids beside NaN."""
 
 
 @dataclass(frozen=True)

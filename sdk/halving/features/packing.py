@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput, StoreError
 from halving.features.definition import Definition, arrow_type
+from halving.features.whole_numbers import is_real, may_be_whole, whole_number, whole_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -195,7 +196,11 @@ def entity_key(definition: Definition, values: Mapping[str, Any]) -> bytes | Non
                 raise TypeError
             parts.append(_text_key(value.encode()) if kind == "string" else operator.index(value).to_bytes(8, "big", signed=True))
         except (TypeError, OverflowError):
-            raise InvalidInput(f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}") from None
+            if not is_real(value) or (kind == "string" and value == value):
+                raise InvalidInput(f"{name} = {value!r:.80} is not accepted: the entity of {definition.key} is {kind}") from None
+            if value != value:  # NaN, which pandas has where there is none
+                return None
+            parts.append(whole_number(value, f"{name} of {definition.key}").to_bytes(8, "big", signed=True))
     return b"".join(parts)
 
 
@@ -203,7 +208,7 @@ def entity_keys(definition: Definition, rows: "pa.Table") -> list[bytes | None]:
     """What the entities of many rows are kept under; None where a part of one is null.
 
     Args:
-        rows: with the entity's columns; narrower integers and other kinds of texts are accepted.
+        rows: with the entity's columns; other kinds of integers and texts are accepted, and floats and decimals that are whole.
 
     Raises:
         InvalidInput: a column is missing, or not of the view's type.
@@ -246,24 +251,30 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
     """A column of an entity as the view's type.
 
     Raises:
-        InvalidInput: there is none, or it is of another type.
+        InvalidInput: there is none, it is of another type, or a float in it is no whole number.
     """
+    import pyarrow as pa
+
     kind = definition.entity[name]
     if name not in rows.column_names:
         raise InvalidInput(f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}")
-    column_type = rows[name].type
-    if entity_type(column_type) != kind:
-        raise InvalidInput(f"the entity column {name!r} is {column_type}, which is not accepted: in {definition.key} it is {kind}")
-    return rows[name].cast(arrow_type(kind)).combine_chunks()
+    column = rows[name]
+    if entity_type(column.type) != kind and not pa.types.is_null(column.type):
+        raise InvalidInput(f"the entity column {name!r} is {column.type}, which is not accepted: in {definition.key} it is {kind}")
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if may_be_whole(column.type):
+        column = whole_numbers(column, f"the entity column {name!r} of {definition.key}")
+    return column.cast(arrow_type(kind)).combine_chunks()
 
 
 def entity_type(column_type: "pa.DataType") -> str | None:
-    """The entity type that a column of this Arrow type has, or None: it can be none."""
+    """The entity type that a column of this Arrow type has, as far as its values are whole numbers, or None: it can be none."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column_type):
         column_type = column_type.value_type
-    if pa.types.is_integer(column_type) and column_type != pa.uint64():
+    if pa.types.is_integer(column_type) or may_be_whole(column_type):
         return "int64"
     return "string" if str(column_type) in ("string", "large_string", "string_view") else None
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
 from halving.features.definition import Definition, arrow_type
+from halving.features.whole_numbers import whole_numbers
 from halving.trial.import_string import import_function, where
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
-    if not _fits(column.type, wanted):
+    if pa.types.is_integer(wanted) and pa.types.is_floating(column.type):
+        column = whole_numbers(column, f"{named} gives {name} as {column.type}, which the schema declares as {kind}: it")
+    elif not _fits(column.type, wanted):
         raise InvalidInput(f"{named} gives {name} as {column.type}, which the schema declares as {kind}; cast it, or declare it so")
     try:
         return column.cast(wanted)
@@ -126,6 +129,8 @@ def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
         return True
     if pa.types.is_integer(wanted):
         return bool(pa.types.is_integer(found) and (found.bit_width < wanted.bit_width or found == wanted))
+    if pa.types.is_floating(wanted) and pa.types.is_integer(found):
+        return True  # the cast refuses what a float does not hold
     if pa.types.is_floating(wanted):
         return bool(pa.types.is_floating(found) and found.bit_width <= wanted.bit_width)
     if pa.types.is_timestamp(wanted):

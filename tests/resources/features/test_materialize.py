@@ -218,7 +218,7 @@ def test_a_transform_that_raises_for_one_day_leaves_the_others(tmp_path: Path) -
             {"event_time": "user"},
             "event_time = 'user' of the feature view clicks@1 is not accepted: it is BIGINT; give a column of timestamps",
         ),
-        ({"entity": ["value"], "schema": {"user": "int64"}}, "it is double; give an integer below 2**63 or a text"),
+        ({"entity": ["ts"], "schema": {"user": "int64"}}, "it is timestamp[us, tz=UTC]; give a whole number below 2**63 or a text"),
         ({"source": {"files": "/nowhere/*.parquet"}}, "source.files = '/nowhere/*.parquet' is not accepted: there is no folder /nowhere"),
         ({"source": {"function": f"{TRANSFORMS}:dies"}}, "raised TypeError"),
         ({"source": {"delta": "/nowhere", "version": 3}}, "source.delta = '/nowhere' with version = 3 is not accepted"),

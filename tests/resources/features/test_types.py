@@ -1,18 +1,29 @@
 """A feature has the type that its view declares, and each value is what it was, whatever types files, ids and times come in."""
 
+import math
+import re
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from halving import InvalidInput, Store
+from halving.features import OnlineFeatures
 from resources.features.materialize import materialize_all, materialize_day
+from resources.features.online import push
 from resources.features.view import FeatureView
-from tests.resources.features.histories import MICROS, at, join, labels, view
+from tests.properties import examples
+from tests.resources.features.histories import GIVEN, MICROS, Row, at, join, labels, materialize, table, view
 
 DAY = 1440.0
 MOMENT = datetime(2026, 3, 1, 6, tzinfo=UTC)
@@ -119,3 +130,161 @@ def test_a_file_without_rows_says_no_types_and_a_leftover_index_is_no_column(tmp
     shape = write_days(tmp_path / "daily", [pa.array([1.5]), pa.array([2.5])], __index_level_0__=[pa.array([7]), pa.array(["b"])])
     pq.write_table(pa.table({"user": pa.array([], pa.string()), "got": pa.array([], pa.string())}), tmp_path / "daily" / "!.parquet")
     assert read_days(Store(tmp_path / "store"), shape, "double", 2) == [1.5, 2.5]
+
+
+IDS: list[tuple[pa.DataType, Any]] = [
+    (pa.int8(), 7),
+    (pa.uint32(), 7),
+    (pa.uint64(), 7),
+    (pa.float16(), 7),
+    (pa.float32(), 2**24 - 1),
+    (pa.float64(), 7),
+    (pa.float64(), -(2**53) + 1),
+    (pa.float64(), -0.0),
+    (pa.decimal128(20, 0), 7),
+    (pa.decimal128(22, 2), 2**53 + 1),
+    (pa.decimal256(40, 3), -(2**63)),
+    (pa.dictionary(pa.int8(), pa.int64()), 7),
+]
+NO_IDS: list[tuple[pa.DataType, Any]] = [
+    (pa.float64(), 2.5),
+    (pa.float64(), 2.0**53),  # 2**53 + 1 is this double, too
+    (pa.float64(), math.inf),
+    (pa.float64(), -math.inf),
+    (pa.float32(), 2.0**24),
+    (pa.float32(), 0.1),
+    (pa.uint64(), 2**63),
+    (pa.decimal128(20, 1), Decimal("7.5")),
+    (pa.decimal128(38, 0), 10**20),
+]
+
+
+def ids(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
+    """Ids of a type, as a cast of them makes them."""
+    plain = pa.array(values, pa.float64() if pa.types.is_floating(kind) else None)
+    return plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
+
+
+def of_users(users: pa.Array) -> pa.Table:
+    """A row of each of these users, with the number of the row as its value."""
+    rows = table([Row(None, 0, 0, float(number)) for number in range(len(users))])
+    return rows.set_column(0, "user", users)
+
+
+@pytest.mark.parametrize(("kind", "user"), IDS)
+def test_ids_are_whole_numbers_whatever_type_labels_have_them_in(kind: pa.DataType, user: Any, tmp_path: Path) -> None:
+    shape = materialize(Store(tmp_path), [Row(int(user), 0, 0, 1.0)])
+    asked = pa.table({"user": ids(kind, [user, None, user]), "when": pa.array([at(1)] * 3, MICROS)})
+    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape)
+    assert found["value"].to_pylist() == [1.0, None, 1.0]
+    assert found.select(["user"]).equals(asked.select(["user"]))  # a label keeps its own
+
+
+# DuckDB reads no float16 and no decimal256 of Arrow's.
+@pytest.mark.parametrize(("kind", "user"), [(kind, user) for kind, user in IDS if kind not in (pa.float16(), pa.decimal256(40, 3))])
+def test_ids_are_whole_numbers_whatever_type_a_view_has_them_in(kind: pa.DataType, user: Any, tmp_path: Path) -> None:
+    shape = materialize(Store(tmp_path), of_users(ids(kind, [user])))
+    assert join(Store(tmp_path), labels([(int(user), 1)]), ["clicks@1:value"], shape)["value"].to_pylist() == [0.0]
+    (file,) = tmp_path.rglob("*.parquet")
+    assert pq.read_schema(file).field("user").type == pa.int64()
+
+
+@pytest.mark.parametrize(("kind", "user"), NO_IDS)
+def test_what_is_no_id_is_refused_with_its_value(kind: pa.DataType, user: Any, tmp_path: Path) -> None:
+    shape = materialize(Store(tmp_path), [Row(1, 0, 0, 1.0)])
+    users = pa.array([user], kind)
+    asked = pa.table({"user": users, "when": pa.array([at(1)], MICROS)})
+    with pytest.raises(
+        InvalidInput, match=r"'user' of clicks@1 has .*, which is no whole number below 2\*\*.*pandas: dtype='Int64'"
+    ) as refused:
+        join(Store(tmp_path), asked, ["clicks@1:value"], shape)
+    assert str(users[0].as_py()) in str(refused.value)
+    GIVEN["rows"] = of_users(users)
+    with pytest.raises(
+        InvalidInput, match=r"1 rows .* have a user that is no whole number below 2\*\*.*dtype='Int64'.* user = "
+    ) as refused:
+        materialize_day(Store(tmp_path), shape, date(2026, 3, 1))
+    assert str(users[0].as_py()) in str(refused.value)
+
+
+def test_nan_is_no_id(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    shape = materialize(store, [Row(1, 0, 0, 1.0), Row(2, 0, 0, 2.0)])
+    for users in (pa.array([1.0, math.nan, None, 2.0]), pa.array([1.0, math.nan, None, 2.0], pa.float32())):
+        asked = pa.table({"user": users, "when": pa.array([at(1)] * 4, MICROS)})
+        assert join(store, asked, ["clicks@1:value"], shape)["value"].to_pylist() == [1.0, None, None, 2.0]
+    nobody = pa.table({"user": pa.nulls(1), "when": pa.array([at(1)], MICROS)})
+    assert join(store, nobody, ["clicks@1:value"], shape)["value"].to_pylist() == [None]
+    GIVEN["rows"] = of_users(pa.array([1.0, math.nan]))
+    with pytest.raises(InvalidInput, match="1 rows of the feature view clicks@1 are not accepted: they have no entity"):
+        materialize_day(store, shape, date(2026, 3, 1))
+
+
+def test_an_entity_is_looked_up_by_the_same_ids(tmp_path: Path) -> None:
+    store, address = Store(tmp_path / "store"), str(tmp_path / "online.db")
+    shape = materialize(store, [Row(2, 0, 0, 1.0)])
+    push(store, shape, address)
+    with OnlineFeatures(address, ["clicks@1:value"]) as online:
+        user: Any
+        for user in (2, 2.0, np.float64(2), np.float32(2), np.float16(2), np.int8(2), Decimal("2.00"), Fraction(2)):
+            assert online.get({"user": user}) == {"value": 1.0}, repr(user)
+        for user in (None, math.nan, np.float32("nan"), Decimal("NaN"), 3.0):
+            assert online.get({"user": user}) == {"value": None}, repr(user)
+        for user in (2.5, 2.0**53, math.inf, np.float32(2**24), Decimal("2.5"), Decimal(2**63), Decimal("Infinity")):
+            with pytest.raises(InvalidInput, match=r"user of clicks@1 has .*, which is no whole number below 2\*\*"):
+                online.get({"user": user})
+        for user in (True, "2", b"2", 2**63, datetime(2026, 1, 1)):
+            with pytest.raises(InvalidInput, match=r"user = .* is not accepted: the entity of clicks@1 is int64"):
+                online.get({"user": user})
+        assert online.read(pa.table({"user": [2.0, math.nan, None, 3.0]}))["value"].to_pylist() == [1.0, None, None, None]
+
+
+@settings(max_examples=examples(20))
+@given(
+    st.lists(st.integers(-(2**53) + 1, 2**53 - 1), min_size=1, max_size=8, unique=True),
+    st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(22, 2)]),
+    st.sampled_from([pa.int64(), pa.uint64(), pa.float32(), pa.float64(), pa.decimal128(20, 0)]),
+)
+def test_labels_and_views_agree_on_ids_of_any_types(users: list[int], of_view: pa.DataType, of_labels: pa.DataType) -> None:
+    most = 2**24 if of_labels == pa.float32() else 2**53
+    asked = [user for user in users if abs(user) < most and (user >= 0 or of_labels != pa.uint64())]
+    with tempfile.TemporaryDirectory() as folder:
+        shape = materialize(Store(folder), of_users(ids(of_view, users)))
+        table_of_labels = pa.table({"user": ids(of_labels, asked), "when": pa.array([at(1)] * len(asked), MICROS)})
+        found = join(Store(folder), table_of_labels, ["clicks@1:value"], shape)
+    assert found["value"].to_pylist() == [float(users.index(user)) for user in asked]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "values"),
+    [
+        ("int64", pa.array([1.0, math.nan, None, 2.0**53 - 1]), [1, None, None, 2**53 - 1]),
+        ("int32", pa.array([1.0, -(2.0**31)], pa.float64()), [1, -(2**31)]),
+        ("int64", pa.array([1.0, math.nan], pa.float32()), [1, None]),
+        ("double", pa.array([1, None, 2**53]), [1.0, None, 2.0**53]),
+        ("float", pa.array([1, 2**24], pa.int32()), [1.0, 2.0**24]),
+    ],
+)
+def test_a_feature_takes_whole_numbers_and_floats_for_each_other(kind: str, column: pa.Array, values: list[Any], tmp_path: Path) -> None:
+    rows = table([Row(number, 0, 0) for number in range(len(column))]).set_column(3, "value", column)
+    shape = materialize(Store(tmp_path), rows, view(schema={"value": kind}))
+    found = join(Store(tmp_path), labels([(number, 1) for number in range(len(column))]), ["clicks@1:value"], shape)
+    assert found["value"].to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "message"),
+    [
+        ("int64", pa.array([2.5]), "declares as int64: it has 2.5, which is no whole number below 2**53"),
+        ("int64", pa.array([2.0**53]), "it has 9007199254740992.0, which is no whole number below 2**53"),
+        ("int32", pa.array([2.0**31]), "that is no int32"),
+        ("int64", pa.array([math.inf]), "it has inf"),
+        ("double", pa.array([2**53 + 1]), "gives a value that is no double"),
+        ("float", pa.array([2**24 + 1]), "gives a value that is no float"),
+        ("double", pa.array([True]), "gives value as bool, which the schema declares as double"),
+    ],
+)
+def test_a_feature_that_its_type_does_not_hold_is_refused(kind: str, column: pa.Array, message: str, tmp_path: Path) -> None:
+    GIVEN["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        materialize_day(Store(tmp_path), view(schema={"value": kind}), date(2026, 3, 1))
