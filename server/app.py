@@ -17,6 +17,7 @@ from server.access.authentication import Authentication
 from server.access.gate import MOST_OF_MLFLOW, Gate, OpenStreams
 from server.access.headers import content_policy
 from server.access.project_limits import Routes, check_projects
+from server.base_path import BasePath
 from server.daily_retention import retention_begun
 from server.errors import add_error_handlers, documented
 from server.index_refresher import index_refreshed
@@ -52,6 +53,7 @@ def create_app(settings: Settings) -> FastAPI:
         redirect_slashes=False,
         lifespan=_lifespan,
         routes=_routes(),
+        servers=[{"url": settings.base_path}] if settings.base_path else None,
     )
     state = app.state.halving = State.of(settings)
     authentication = app.state.authentication = Authentication(state)
@@ -59,7 +61,7 @@ def create_app(settings: Settings) -> FastAPI:
     audit = Audit(state.access_catalog, known, settings.audit_days)
     app.state.routes, app.state.streams, app.state.audit = known, streams, audit
     add_error_handlers(app, state.store.root)
-    page = _page_files()
+    page = _page_files(settings.base_path)
     app.add_middleware(Pages, files=page)
     app.add_middleware(
         Gate,
@@ -70,6 +72,8 @@ def create_app(settings: Settings) -> FastAPI:
         most_bytes=MOST_BYTES,
     )
     app.add_middleware(MlflowProblems)  # outside of the gate, whose refusals it translates
+    if settings.base_path:
+        app.add_middleware(BasePath, base_path=settings.base_path)
     return app
 
 
@@ -94,7 +98,9 @@ def _routes() -> list[BaseRoute]:
     return root.routes
 
 
-_page_files = functools.cache(PageFiles)
+@functools.cache
+def _page_files(base_path: str) -> PageFiles:
+    return PageFiles(base_path=base_path)
 
 
 @contextlib.asynccontextmanager

@@ -22,6 +22,12 @@ def add_commands(commands: Any) -> None:
     serve.add_argument("--port", type=int, default=PORT, help=f"default: {PORT}")
     serve.add_argument("--tokens", action="store_true", help="ask for tokens also on this machine alone, as behind a proxy")
     serve.add_argument(
+        "--base-path",
+        metavar="PATH",
+        default=os.environ.get("HALVING_BASE_PATH", ""),
+        help="below which a proxy shows the server, such as /user/ada/proxy/3001 (default: HALVING_BASE_PATH, else none)",
+    )
+    serve.add_argument(
         "--dagster-url",
         metavar="URL",
         default=os.environ.get("HALVING_DAGSTER_URL") or None,
@@ -50,11 +56,11 @@ def add_commands(commands: Any) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C.
 
-    JSON: one line when it listens, ``{"url", "store", "catalog", "tokens"}``.
+    JSON: one line when it listens, ``{"url", "base_path", "store", "catalog", "tokens"}``.
     """
     from server.serving import serve
 
-    names = ("root", "host", "port", "tokens", "dagster_url", "audit_days")
+    names = ("root", "host", "port", "tokens", "base_path", "dagster_url", "audit_days")
     return serve(Settings(**{name: getattr(arguments, name) for name in names}), as_json=arguments.json)
 
 

@@ -1,7 +1,8 @@
 """The page: one HTML file for all its paths, and the files it is made of, read when the server starts and answered from memory.
 
 Each file has an address with the digest of all of them, ``/static/<digest>/app.js``: a browser keeps it for good, asks for nothing again
-when it is reloaded, and after an upgrade never puts an old module beside a new one. The HTML is asked for each time, and names for each
+when it is reloaded, and after an upgrade never puts an old module beside a new one. Where a proxy shows the page below a path, that is
+put before each address. The HTML is asked for each time, and names for each
 path all modules that its page needs, so that none waits until another one was read.
 """
 
@@ -45,6 +46,7 @@ _KEPT = "public, max-age=31536000, immutable"
 _ASKED = "no-cache"  # kept, but asked for (304) each time
 _FOR_GOOD = "/static/"
 _MODULES = 'data-modules=""'  # in the HTML; early.js reads it
+_BASE = 'data-base=""'  # so do early.js and lib/base.js
 # `import{a}from"b"` and `import "b"`, of libraries and of our own; not `import("b")`, which is for later, nor JSDoc's types.
 _IMPORT = re.compile(r"""\b(?:import\s*|(?:import|export)\b[^"'();=]*?\bfrom\s*)["']([^"']+)["']""")
 _IMPORT_MAP = re.compile(r'<script type="importmap">(.*?)</script>', re.DOTALL)
@@ -86,16 +88,19 @@ class PageFiles:
 
     Args:
         static: their folder.
+        base_path: what is put before the addresses that the page asks for; they are answered without it.
     """
 
-    def __init__(self, static: Path = STATIC) -> None:
+    def __init__(self, static: Path = STATIC, base_path: str = "") -> None:
         files = {path.relative_to(static).as_posix(): path.read_bytes() for path in sorted(static.rglob("*")) if path.is_file()}
         source = files.pop(_HTML).decode()
         digest = sha256(b"".join(name.encode() + b"\0" + sha256(body).digest() for name, body in files.items())).hexdigest()[:12]
         self._files = files
         self._named = {name: path for found in _IMPORT_MAP.findall(source) for name, path in _MAPPED.findall(found)}
         self._prefix = f"{_FOR_GOOD}{digest}/"
-        self.html = _ADDRESS.sub(lambda found: f'"{self._prefix}{found[1]}"' if found[1] in files else found[0], source)
+        self._address = f"{base_path}{self._prefix}"
+        html = _ADDRESS.sub(lambda found: f'"{self._address}{found[1]}"' if found[1] in files else found[0], source)
+        self.html = html.replace(_BASE, f'data-base="{base_path}"')
         """The HTML of every path but for the modules that it asks for."""
 
         kinds = {name: _TYPES.get(posixpath.splitext(name)[1], "text/plain") for name in files}
@@ -132,7 +137,7 @@ class PageFiles:
                 yield path
 
     def _page(self, *names: str) -> str:
-        modules = " ".join(self._prefix + name for name in self.modules_of(*reversed(names), _SHELL))
+        modules = " ".join(self._address + name for name in self.modules_of(*reversed(names), _SHELL))
         return self.html.replace(_MODULES, f'data-modules="{modules}"')
 
 

@@ -75,11 +75,13 @@ class _Server(uvicorn.Server):
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         url, store = f"http://{host}:{settings.port}", state.store.address("").rstrip("/")
         if self._as_json:
-            print(json.dumps({"url": url, "store": store, "catalog": catalog, "tokens": settings.asks_for_tokens}), flush=True)
+            said = {"url": url, "base_path": settings.base_path, "store": store, "catalog": catalog, "tokens": settings.asks_for_tokens}
+            print(json.dumps(said), flush=True)
             return
         who = "who has a token" if settings.asks_for_tokens else "this machine alone, without a token"
         out = console()
-        out.print(f"Halving's page and API: {url}", highlight=False)
+        below = f", below {settings.base_path}" if settings.base_path else ""
+        out.print(f"Halving's page and API: {url}{below}", highlight=False)
         out.print(f"store {store}, catalog {catalog}; for {who}. Ctrl-C stops it.", style="dim", highlight=False)
         sys.stdout.flush()
 

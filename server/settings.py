@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from halving.errors import InvalidInput
+from server.base_path import base_path_of
 from server.identity.origins import is_loopback
 
 PORT = 3001
@@ -21,11 +22,12 @@ class Settings:
         catalog_url: the catalog (None: ``HALVING_CATALOG``, then ``catalog.db`` in the store's folder).
         host, port: where it listens.
         tokens: ask for tokens also when it listens on this machine alone, because a proxy there lets others in.
+        base_path: below which people see the server, behind a proxy that puts it there; a slash at its end is dropped.
         dagster_url: where Dagster's UI is, for links into it; None shows none.
         audit_days: after which the audit forgets a write; None keeps all.
 
     Raises:
-        InvalidInput: ``audit_days`` is not accepted.
+        InvalidInput: ``audit_days`` or ``base_path`` is not accepted.
     """
 
     root: str | None = None
@@ -33,12 +35,14 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = PORT
     tokens: bool = False
+    base_path: str = ""
     dagster_url: str | None = None
     audit_days: float | None = AUDIT_DAYS
 
     def __post_init__(self) -> None:
         if self.audit_days is not None and not 0 < self.audit_days <= _MOST_DAYS:
             raise InvalidInput(f"audit_days = {self.audit_days:g} is not accepted: give more than 0, at most {_MOST_DAYS}")
+        object.__setattr__(self, "base_path", base_path_of(self.base_path))
 
     @property
     def asks_for_tokens(self) -> bool:

@@ -52,10 +52,10 @@ class Sessions:
         return given is not None and hmac.compare_digest(given.encode(), self.csrf(session).encode())
 
 
-def set_cookie(response: Response, value: str, *, secure: bool) -> None:
-    """Send the cookie: for this site's own requests only, and not for scripts."""
-    response.set_cookie(COOKIE, value, max_age=SECONDS, path="/api", secure=secure, httponly=True, samesite="strict")
+def set_cookie(response: Response, value: str, *, base_path: str, secure: bool) -> None:
+    """Send the cookie: for this site's own requests only, below the server's base path, and not for scripts."""
+    response.set_cookie(COOKIE, value, max_age=SECONDS, path=f"{base_path}/api", secure=secure, httponly=True, samesite="strict")
 
 
-def clear_cookie(response: Response, *, secure: bool) -> None:
-    response.delete_cookie(COOKIE, path="/api", secure=secure, httponly=True, samesite="strict")
+def clear_cookie(response: Response, *, base_path: str, secure: bool) -> None:
+    response.delete_cookie(COOKIE, path=f"{base_path}/api", secure=secure, httponly=True, samesite="strict")

@@ -137,4 +137,4 @@ def _own_address(call: Call) -> str:
     headers = Headers(scope=call.scope)
     scheme = headers.get("x-forwarded-proto", "").partition(",")[0].strip()
     host = headers.get("x-forwarded-host", "").partition(",")[0].strip() or headers.get("host", "")
-    return f"{scheme if scheme in ('http', 'https') else call.scope['scheme']}://{host}"
+    return f"{scheme if scheme in ('http', 'https') else call.scope['scheme']}://{host}{call.state.settings.base_path}"

@@ -73,15 +73,15 @@ async def log_in(
     caller = found.caller(session=True)
     request.scope["halving.caller"] = caller  # for the audit
     response = answer(_who(request, state, caller, session))
-    set_cookie(response, cookie, secure=_secure(request))
+    set_cookie(response, cookie, base_path=state.settings.base_path, secure=_secure(request))
     return response
 
 
 @router.delete("/session", status_code=204)
-def log_out(request: Request) -> Response:
+def log_out(request: Request, state: Shared) -> Response:
     """End the browser's session."""
     response = Response(status_code=204)
-    clear_cookie(response, secure=_secure(request))
+    clear_cookie(response, base_path=state.settings.base_path, secure=_secure(request))
     return response
 
 

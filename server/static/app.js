@@ -41,7 +41,7 @@ const sessionError = signal("");
 function App() {
   useEffect(() => {
     if (loginNeeded.value && path.value !== "/login") {
-      const back = window.location.pathname + window.location.search;
+      const back = path.value + window.location.search;
       navigate(`/login?next=${encodeURIComponent(back)}`, { replace: true });
     }
   }, [loginNeeded.value, path.value]);

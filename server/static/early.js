@@ -21,7 +21,8 @@ addEventListener(
 
 // Compare is opened most: its first runs and names are asked for before its modules are read, in the words of compare/runs.js and
 // names.js; lib/api.js hands the answers out.
-if (location.pathname === "/") {
+const base = document.documentElement.dataset.base ?? ""; // as lib/base.js has it
+if ([base, `${base}/`].includes(location.pathname)) {
   const asked = new URLSearchParams(location.search);
   const runs = new URLSearchParams({ limit: "200" });
   if (asked.get("filter")) runs.set("filter", asked.get("filter") ?? "");
@@ -31,7 +32,7 @@ if (location.pathname === "/") {
   const names = new URLSearchParams({ limit: "20000" });
   if (asked.get("filter")) names.set("filter", asked.get("filter") ?? "");
   const paths = ["/session", `/runs?${runs}&offset=0`, `/runs/columns?${names}`];
-  const fetched = paths.map((path) => fetch(`/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
+  const fetched = paths.map((path) => fetch(`${base}/api/v1${path}`, { credentials: "same-origin", cache: "no-store", headers: { Accept: "application/json" } }));
   const answers = new Map(paths.map((path, index) => [path, fetched[index]?.catch(() => null)]));
   Object.assign(window, { early: { answers, bodies: new WeakMap(), curves: [], taken: false } });
   import("./compare/first-curves.js").catch(() => {}); // without it the page asks a little later

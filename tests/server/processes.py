@@ -36,11 +36,11 @@ for asked in line.makefile():
         continue
     line.close()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    root, port, variables, folder = json.loads(asked)
+    root, port, base_path, variables, folder = json.loads(asked)
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
-    sys.exit(serve(Settings(root=root, port=port)))
+    sys.exit(serve(Settings(root=root, port=port, base_path=base_path)))
 """
 
 
@@ -54,10 +54,10 @@ class _Forks:
         self._line, self._answers = line, line.makefile()
         self._lock = threading.Lock()
 
-    def server(self, root: str, port: int) -> int:
+    def server(self, root: str, port: int, base_path: str) -> int:
         """Start a server with the variables and in the folder of now; the number of its process."""
         with self._lock:
-            self._line.sendall(json.dumps([root, port, dict(os.environ), str(Path.cwd())]).encode() + b"\n")
+            self._line.sendall(json.dumps([root, port, base_path, dict(os.environ), str(Path.cwd())]).encode() + b"\n")
             return int(self._answers.readline())
 
 
@@ -74,15 +74,19 @@ class Sent(NamedTuple):
 
 
 class ServerProcess:
-    """``halving serve`` on a store, on a port that stays its own when it is started again."""
+    """``halving serve`` on a store, on a port that stays its own when it is started again.
 
-    def __init__(self, root: str) -> None:
-        self.root, self.port = root, free_port()
+    Args:
+        base_path: below which a proxy shows it.
+    """
+
+    def __init__(self, root: str, base_path: str = "") -> None:
+        self.root, self.port, self._base_path = root, free_port(), base_path
         self.address = f"http://127.0.0.1:{self.port}"
         self.start()
 
     def start(self) -> None:
-        self.pid = _forks().server(self.root, self.port)
+        self.pid = _forks().server(self.root, self.port, self._base_path)
         try:
             wait_for(self._answers, 120, "the server answers")
         except BaseException:
@@ -129,9 +133,9 @@ class ServerProcess:
 
 
 @contextmanager
-def server_of(root: str) -> Iterator[ServerProcess]:
+def server_of(root: str, base_path: str = "") -> Iterator[ServerProcess]:
     """A server that is killed at the end of the ``with`` block."""
-    server = ServerProcess(root)
+    server = ServerProcess(root, base_path)
     try:
         yield server
     finally:

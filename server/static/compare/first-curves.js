@@ -1,5 +1,6 @@
 /** The first questions for curves, asked as soon as it is known which runs and metrics there are: the server reads curves while the
  * browser reads the page. What the page turns out to need besides, it asks for itself. */
+import { here } from "../lib/base.js";
 import { acrossOf, layout, linesWithin, matcher, metricsOf } from "./layout.js";
 import { axisOf, posted, questionsOf, topOf } from "./questions.js";
 import { widthIn } from "./side.js";
@@ -33,7 +34,7 @@ async function ask() {
   /** @type {Promise<unknown>} */
   let before = Promise.resolve();
   for (const question of questionsOf(axisOf(view.get("x")), keys, runs)) {
-    const answer = before.then(() => fetch("/api/v1/curves", { credentials: "same-origin", ...posted(question) })).catch(() => null);
+    const answer = before.then(() => fetch(here("/api/v1/curves"), { credentials: "same-origin", ...posted(question) })).catch(() => null);
     early.curves.push({ question, answer });
     before = answer; // one after the other, as the page asks: both at once, and the first panel waits for all
   }

@@ -1,6 +1,7 @@
 /** What a run logged that can be read: a text as it is, a histogram as bars, a table's first rows. Each is fetched when it is looked at. */
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { here } from "../lib/base.js";
 import { counted, number, shown } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { parsed } from "../lib/json.js";
@@ -9,7 +10,7 @@ const MOST_LETTERS = 20_000;
 
 /**
  * The text behind an address, "" until it is there: asked for when the box is seen, since a hundred runs may have a long one each.
- * @param {string} url
+ * @param {string} url as the API gives it
  * @param {{current: HTMLElement | null}} box
  */
 function useSeenText(url, box) {
@@ -21,7 +22,7 @@ function useSeenText(url, box) {
       if (!entry?.isIntersecting) return;
       seen.disconnect();
       try {
-        const response = await fetch(url, { signal: stop.signal });
+        const response = await fetch(here(url), { signal: stop.signal });
         if (response.ok) text.value = await response.text();
         else failed.value = `The server answered ${response.status}.`;
       } catch {

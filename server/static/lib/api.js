@@ -1,10 +1,11 @@
 /** Asking the server: its errors as one clear sentence, and answers that are only fetched again when they are new. */
 import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { here } from "./base.js";
 import { sentence, time } from "./format.js";
 import { parsed } from "./json.js";
 
-const BASE = "/api/v1";
+const API = here("/api/v1");
 const RETRY_SECONDS = 5;
 const LONGEST_RETRY_SECONDS = 60;
 const AWAY = "the server does not answer: is halving serve still running?";
@@ -50,7 +51,7 @@ export async function request(path, options = {}) {
   const asker = session.peek();
   let response;
   try {
-    response = (await asked(path)) ?? (await fetch(BASE + path, { credentials: "same-origin", ...options }));
+    response = (await asked(path)) ?? (await fetch(API + path, { credentials: "same-origin", ...options }));
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, AWAY);
@@ -163,9 +164,17 @@ export function sender() {
 // Only https and this machine have randomUUID.
 const newKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 
+/**
+ * Who looks at the page, as the server says. Where Dagster's UI is said to be at a path, that is one of the host, not below our own.
+ * @param {Session} answer
+ * @returns {Session}
+ */
+export const viewerOf = (answer) =>
+  answer.dagster_url?.startsWith("/") ? { ...answer, dagster_url: window.location.origin + answer.dagster_url } : answer;
+
 /** Ask who looks at the page. */
 export async function loadSession() {
-  session.value = await get("/session");
+  session.value = viewerOf(await get("/session"));
   loginNeeded.value = false;
 }
 

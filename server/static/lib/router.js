@@ -1,11 +1,12 @@
 /** The page's place: which page is shown and, in the query, its whole view. Everything that is worth a link is in the URL. */
 import { computed, signal } from "@preact/signals";
+import { here, isHere, within } from "./base.js";
 
 /** The URL as it stands; pages read it, `navigate` and `setQuery` write it. */
 export const url = signal(new URL(window.location.href));
 
-/** The path alone, so that a change of the query does not draw the shell again. */
-export const path = computed(() => url.value.pathname);
+/** The path alone, without the base path, so that a change of the query does not draw the shell again. */
+export const path = computed(() => within(url.value.pathname));
 
 /** Milliseconds between two entries of a slider: Safari refuses more than 100 in 30 s. */
 const OFTEN_MS = 400;
@@ -13,12 +14,12 @@ let late = 0;
 
 /**
  * Go to another place of this page.
- * @param {string} href
+ * @param {string} href a path of the page's own, `/sweeps`, a query, or a whole URL
  * @param {{replace?: boolean, often?: boolean}} [options] replace: do not leave the old place in the history; often: replace it, and write
  *   the last of several such places alone
  */
 export function navigate(href, { replace = false, often = false } = {}) {
-  const next = new URL(href, url.value);
+  const next = new URL(href.startsWith("/") ? here(href) : href, url.value);
   if (next.href === url.value.href) return;
   if (often) {
     url.value = next;
@@ -83,7 +84,7 @@ document.addEventListener("click", (event) => {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const link = event.target instanceof Element ? event.target.closest("a") : null;
   if (!link || link.target || link.hasAttribute("download") || link.origin !== window.location.origin) return;
-  if (link.getAttribute("href")?.startsWith("#") || link.pathname.startsWith("/api/")) return;
+  if (link.getAttribute("href")?.startsWith("#") || !isHere(link.pathname) || within(link.pathname).startsWith("/api/")) return;
   event.preventDefault();
   navigate(link.href);
 });

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { Copy, useTitle } from "../components/bits.js";
 import { Problem } from "../components/problem.js";
-import { loginNeeded, send, session } from "../lib/api.js";
+import { loginNeeded, send, session, viewerOf } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { navigate, url } from "../lib/router.js";
 
@@ -19,7 +19,7 @@ export default function Login() {
     event.preventDefault();
     busy.value = true;
     try {
-      session.value = await send("/session", { token: token.value.trim() });
+      session.value = viewerOf(await send("/session", { token: token.value.trim() }));
       loginNeeded.value = false;
       navigate(next(), { replace: true });
     } catch (error) {
