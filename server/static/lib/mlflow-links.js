@@ -37,7 +37,7 @@ async function ofRun(run) {
 async function ofExperiment(experiment) {
   const body = JSON.stringify({ experiment_ids: [experiment], max_results: 1 });
   const headers = { "Content-Type": "application/json" };
-  const answer = await fetch(here("/ajax-api/2.0/mlflow/runs/search"), { method: "POST", body, headers, credentials: "same-origin" });
+  const answer = await fetch(here("/api/2.0/mlflow/runs/search"), { method: "POST", body, headers, credentials: "same-origin" });
   const { runs } = await answer.json();
   const { runs: found } = await get(`/runs?${new URLSearchParams({ filter: `run = ${runs[0].info.run_id}`, limit: "1" })}`);
   return filtered(`project = ${found[0].project}`);
