@@ -1,6 +1,6 @@
 """Cutting the spooled rows of a snapshot into shards, behind those of the former snapshot that stay as they are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ class Cutter:
     Attributes:
         folder: for what is being written, best on the store's own disk.
         rules: of what is hashed and counted of a row; see :meth:`halving.data.shards.Shard.row_hashes_name`.
+        kinds: of the hashes of a row, in the order of the spools'.
     """
 
     store: Store
@@ -44,6 +45,7 @@ class Cutter:
     target: str
     rules: str
     shard_bytes: int
+    kinds: Sequence[str]
 
     def cut(self, spools: Mapping[str, Spool], former: Former | None) -> Cut:
         """Cut all rows of a snapshot. What the former one cut is cut there again as long as the rows are the same."""
@@ -79,7 +81,7 @@ class Cutter:
         return Cut(shards, statistics, stored)
 
     def _writer(self, split: str) -> ShardWriter:
-        return ShardWriter(self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes)
+        return ShardWriter(self.store, self.folder / "cutting" / split, self.target, self.rules, self.shard_bytes, self.kinds)
 
     def _spooled(self, split: str, shards: list[Shard]) -> Spool:
         """The rows of stored shards, whose bytes are checked, with their hashes as they are stored."""

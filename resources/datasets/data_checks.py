@@ -19,7 +19,7 @@ from halving import Dataset
 from resources.datasets.diff import compare
 from resources.datasets.lone_predictor import lone_predictors, places_by_target, reason_without_any
 from resources.datasets.repeated_hashes import find_repeats
-from resources.datasets.shard_writing import GROUP, ROW
+from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
 from resources.datasets.shown_rows import SHOWN, Row, any_of, look_up, rows_of_classes, rows_with_hashes, sampled_rows, shown_row
 from resources.datasets.statistics import Statistics, all_columns, comparable, missing
 from resources.sweep_spec.base import listed
@@ -163,19 +163,37 @@ def _leaves(bounds: Bounds, column: Mapping[str, Any]) -> bool:
 
 
 def _duplicates(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    repeats = find_repeats(dataset, ROW)
+    kind = _kind_of_rows(source)
+    repeats = find_repeats(dataset, kind)
+    rows = f"{dataset.manifest['rows']:,}"
     if not repeats.copies:
-        return True, f"all {dataset.manifest['rows']:,} rows differ within their split", []
-    return False, f"{repeats.copies:,} rows are copies of others in their split", rows_with_hashes(dataset, ROW, repeats.some_copied)
+        return True, f"all {rows} rows differ within their split{_by_identity(source)}", []
+    reason = f"{repeats.copies:,} rows are copies of others in their split{_by_identity(source)}"
+    return False, reason, rows_with_hashes(dataset, kind, repeats.some_copied)
 
 
 def _leaked_rows(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:
-    if not (source.split_column or source.split_times):
+    by_hash = not (source.split_column or source.split_times)
+    identity = source.checks.identity
+    if by_hash and (identity is None or set(dataset.manifest["key"]) <= set(identity)):
         return True, "equal rows are in one split, because their hash deals them", []
-    repeats = find_repeats(dataset, ROW)
+    kind = _kind_of_rows(source)
+    repeats = find_repeats(dataset, kind)
     if not repeats.across:
-        return True, "no row is in two splits", []
-    return False, f"{repeats.across:,} rows are in two splits or more", rows_with_hashes(dataset, ROW, repeats.some_across)
+        return True, f"no row is in two splits{_by_identity(source)}", []
+    remedy = "; give group columns of these alone, and their hash deals such rows together" if by_hash else ""
+    reason = f"{repeats.across:,} rows are in two splits or more{_by_identity(source)}{remedy}"
+    return False, reason, rows_with_hashes(dataset, kind, repeats.some_across)
+
+
+def _kind_of_rows(source: DatasetSource) -> str:
+    """The kind of hashes that equal rows have in common."""
+    return IDENTITY if source.checks.identity else ROW
+
+
+def _by_identity(source: DatasetSource) -> str:
+    """For a reason: by which columns rows are told apart, where these are not all."""
+    return f", by {listed(source.checks.identity)}" if source.checks.identity else ""
 
 
 def _leaked_groups(dataset: Dataset, source: DatasetSource, before: Mapping[str, Any] | None) -> _Outcome:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from halving import Dataset, Store
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import read_hashes
+from resources.datasets.shard_writing import ROW, read_hashes_of_kind
 from resources.datasets.statistics import all_columns
 
 MOST_ROWS = 200_000_000
@@ -81,7 +81,7 @@ def _unshared(store: Store, manifest: Mapping[str, Any], other: Mapping[str, Any
         rows += sum(shard.rows for shard in shards)
         if rows > MOST_ROWS:
             return None
-        found[split] = np.concatenate([_NONE, *(read_hashes(store, shard, manifest["hashes"])[0][:, 0] for shard in shards)])
+        found[split] = np.concatenate([_NONE, *(read_hashes_of_kind(store, shard, manifest["hashes"], ROW) for shard in shards)])
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import KINDS, read_hashes
+from resources.datasets.shard_writing import read_hashes_of_kind
 from resources.datasets.shown_rows import SHOWN
 from resources.datasets.staging import staging_folder
 
@@ -49,7 +49,7 @@ def find_repeats(dataset: Dataset, kind: str) -> Repeats:
 
 def _hashes(dataset: Dataset, split: str, kind: str) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
-        yield np.ascontiguousarray(read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, KINDS.index(kind)])
+        yield read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
 
 
 def _deal(hashes: Words, folder: Path, split: str, parts: int) -> None:

@@ -24,11 +24,9 @@ from resources.datasets.spool import JoinedSpools, Spool
 from resources.datasets.statistics import Statistics, merged, statistics_of
 
 _STATISTICS = b"halving.statistics"
-ROW, GROUP = "row_hash", "group_hash"
-"""What is kept of each row beside its shard: the hash of its content, without the column that says its split; and that of its group, where
-the spec has one."""
-KINDS = (ROW, GROUP)
-"""The kinds of hashes, in the order of their columns."""
+ROW, GROUP, IDENTITY = "row_hash", "group_hash", "identity_hash"
+"""What is kept of each row beside its shard: the hash of its content, without the column that says its split; and those of its group and of
+its identity, where the spec has them."""
 _HASH_BATCH = 1 << 20  # rows
 
 Rows = Spool | JoinedSpools
@@ -50,6 +48,7 @@ class ShardWriter:
 
     Attributes:
         rules: of what is hashed and counted of a row; see :meth:`halving.data.shards.Shard.row_hashes_name`.
+        kinds: of the hashes of a row, in the order of a spool's.
         stored: bytes of shards that the store did not have yet.
     """
 
@@ -58,6 +57,7 @@ class ShardWriter:
     target: str
     rules: str
     shard_bytes: int
+    kinds: Sequence[str] = (ROW,)
     stored: int = 0
 
     def cut(self, spool: Rows, again: Sequence[Shard] = ()) -> tuple[list[Shard], Statistics]:
@@ -106,8 +106,7 @@ class ShardWriter:
         return _Made(shard, statistics, is_new=not there)
 
     def _publish_hashes(self, shard: Shard, path: Path, hashes: Words, statistics: Statistics) -> None:
-        names = KINDS[: hashes.shape[1]]
-        schema = pa.schema([(name, pa.uint64()) for name in names], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
+        schema = pa.schema([(kind, pa.uint64()) for kind in self.kinds], {_STATISTICS: json.dumps(statistics, sort_keys=True)})
         columns = [pa.array(np.ascontiguousarray(column)) for column in hashes.T]
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(pa.table(columns, schema=schema), max_chunksize=_HASH_BATCH)
@@ -115,13 +114,17 @@ class ShardWriter:
 
 
 def read_hashes(store: Store, shard: Shard, rules: str) -> tuple[Words, Statistics]:
-    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics.
-
-    The kinds are those of :data:`KINDS`; :data:`GROUP` is there only where the spec has one.
-    """
+    """The hashes of a shard's rows, shape (rows, kinds), and the shard's statistics."""
     with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
         hashes: Words = np.stack([column.to_numpy() for column in reader.read_all().columns], axis=1)
         return hashes, json.loads(reader.schema.metadata[_STATISTICS])
+
+
+def read_hashes_of_kind(store: Store, shard: Shard, rules: str, kind: str) -> Words:
+    """The hashes of one kind of a shard's rows, of which there must be some. Shape (rows,)."""
+    with store.open_file(shard.row_hashes_name(rules)) as file, pa.ipc.open_file(file) as reader:
+        hashes: Words = reader.read_all().column(kind).to_numpy()
+        return hashes
 
 
 def read_statistics(store: Store, shard: Shard, rules: str) -> Statistics:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halving import Dataset
 from halving.data.shards import shards_of
 from resources.datasets.row_hashes import Words
-from resources.datasets.shard_writing import KINDS, read_hashes, read_statistics, rows_of
+from resources.datasets.shard_writing import read_hashes_of_kind, read_statistics, rows_of
 from resources.datasets.statistics import Statistics
 
 SHOWN = 5
@@ -54,7 +54,7 @@ def rows_with_hashes(dataset: Dataset, kind: str, wanted: Words) -> list[Row]:
     for split in sorted(dataset.splits):
         left = SHOWN
         for shard in shards_of(dataset.manifest, split):
-            hashes = read_hashes(dataset.store, shard, dataset.manifest["hashes"])[0][:, KINDS.index(kind)]
+            hashes = read_hashes_of_kind(dataset.store, shard, dataset.manifest["hashes"], kind)
             places = np.flatnonzero(np.isin(hashes, wanted))[:left]
             if len(places):
                 rows = pa.Table.from_batches(rows_of(dataset.store, shard)).take(pa.array(places)).to_pylist()

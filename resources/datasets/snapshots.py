@@ -2,7 +2,7 @@
 
 ``datasets/NAME/HASH/manifest.json`` lists the shards of each split; they lie in ``shards/sha256/`` and are shared by all snapshots that
 have them in common. The digest is a SHA-256 over the list of shards, the schema, the target column, the rules of what is hashed
-and counted of a row (the group, the column that names the split), and the dataset's name. Rows are read
+and counted of a row (the group, the column that names the split, the identity), and the dataset's name. Rows are read
 once, dealt into splits and spooled to disk, then cut; so a snapshot of any size takes the memory of some batches, and twice its size on
 disk until it is done.
 """
@@ -46,6 +46,7 @@ from resources.datasets.joined_labels import open_rows
 from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
 from resources.datasets.row_hashes import Words, column_words, hash_rows
 from resources.datasets.shard_copies import push_shards
+from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
 from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
 from resources.datasets.spool import Spool
@@ -95,7 +96,7 @@ def take_snapshot(
         former_key = find_former_key(store, catalog, recipe)
         packages = versions_of_packages(source)
         with store_faults(f"cannot make a snapshot of {source.name}"), staging_folder(store) as folder:
-            cutter = Cutter(store, folder, source.target, rules, source.shard_bytes)
+            cutter = Cutter(store, folder, source.target, rules, source.shard_bytes, _kinds_of_hashes(source))
             if former is not None and added is not None:
                 rows = read_parts((opened.parts[number] for number in added), read_as)
                 spools, dealer, schema = _spool(folder, source, opened, _schema_of(store, former), former_key, rows)
@@ -174,15 +175,21 @@ def _check_dealing(snapshot: Snapshot, spec: SweepSpec) -> None:
 
     Shares, bounds of time and the seed are not compared: other ones may give the same snapshot, whose recipe is that of the first.
     """
-    wanted = spec.dataset.model_dump(mode="json", exclude_none=True)
-    for field in ("group", "split_column", "split_times"):
-        value = snapshot.recipe.get(field)
+    had = _with_identity(snapshot.recipe)
+    wanted = _with_identity(spec.dataset.model_dump(mode="json", exclude_none=True))
+    for field in ("group", "split_column", "split_times", "checks.identity"):
+        value = had.get(field)
         is_same = bool(value) == bool(wanted.get(field)) if field == "split_times" else value == wanted.get(field)
         if not is_same:
             raise InvalidInput(
                 f"snapshot = {spec.snapshot!r} is not accepted: it was taken with dataset.{field} = {value!r}, and the spec has "
                 f"{wanted.get(field)!r}; leave snapshot out, and one is taken as the spec says"
             )
+
+
+def _with_identity(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recipe with the columns by which rows are told apart beside its own fields."""
+    return {**recipe, "checks.identity": recipe.get("checks", {}).get("identity")}
 
 
 def _of_schema(catalog: Catalog, snapshot: Snapshot, spec: SweepSpec) -> Snapshot:
@@ -212,6 +219,7 @@ def _spool(
     """
     spools: dict[str, Spool] = {}
     dealer: Dealer | None = None
+    kinds = _kinds_of_hashes(source)
     given = map(without_index, transformed(source, slices(raw)))
 
     def prepared() -> Iterator[pa.RecordBatch]:
@@ -226,8 +234,12 @@ def _spool(
     def dealt(rows: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch, Words]]:
         assert dealer is not None
         words = column_words(rows)
-        content = hash_rows(words, [name for name in words if name != source.split_column])
-        hashes = np.stack([content, hash_rows(words, source.group)] if source.group else [content], axis=1)
+        columns = {
+            ROW: [name for name in words if name != source.split_column],
+            GROUP: source.group or [],
+            IDENTITY: source.checks.identity or [],
+        }
+        hashes = np.stack([hash_rows(words, columns[kind]) for kind in kinds], axis=1)
         splits = {split: numbers for split, numbers in dealer.deal(rows, words).items() if len(numbers)}
         if len(splits) == 1:
             return [(split, rows, hashes) for split in splits]
@@ -260,6 +272,7 @@ def _manifest(source: DatasetSource, rules: str, schema: pa.Schema, cut: Cut) ->
         "target": source.target,
         "group": source.group,
         "split_column": source.split_column,
+        "identity": source.checks.identity,
         "rows": sum(shard.rows for shard in shards),
         "bytes": sum(shard.bytes for shard in shards),
         "stored": cut.stored,
@@ -345,7 +358,21 @@ def _schema_of(store: Store, former: Former) -> pa.Schema:
 
 def _rules_of_hashes(source: DatasetSource) -> str:
     """Eight digits that are equal where the same is hashed and counted of a row."""
-    return sha256(json.dumps([_RULES, source.group, source.split_column, source.target]).encode()).hexdigest()[:8]
+    rules = [_RULES, source.group, source.split_column, source.target]
+    # Only where it is given: without it they are those of snapshots that were taken before there was an identity.
+    if source.checks.identity is not None:
+        rules.append(source.checks.identity)
+    return sha256(json.dumps(rules).encode()).hexdigest()[:8]
+
+
+def _kinds_of_hashes(source: DatasetSource) -> list[str]:
+    """What each row is hashed by, in the order in which its hashes are kept."""
+    kinds = [ROW]
+    if source.group:
+        kinds.append(GROUP)
+    if source.checks.identity:
+        kinds.append(IDENTITY)
+    return kinds
 
 
 def _schema_sha256(schema: pa.Schema) -> str:

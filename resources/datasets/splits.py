@@ -60,6 +60,7 @@ def make_dealer(source: DatasetSource, schema: pa.Schema, default_group: Sequenc
         ("group", source.group or []),
         ("split_column", [source.split_column] if source.split_column else []),
         ("split_times.column", [source.split_times.column] if source.split_times else []),
+        ("checks.identity", source.checks.identity or []),
     ):
         for column in named:
             if column not in columns:

@@ -162,6 +162,11 @@ class DataChecks(Strict):
     nulls_severity: Severity = Field(default="block", description="No column has more null and NaN than it may.")
     ranges: dict[Column, Bounds] = Field(default={}, description="The values that a column may have.")
     ranges_severity: Severity = Field(default="block", description="No column leaves its range.")
+    identity: Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)] | None = Field(
+        default=None,
+        description="A column or several: rows that have them in common are one row to the checks of duplicates and leaked_rows (default: "
+        "rows that have all columns in common). Leave out what only numbers rows, such as an id.",
+    )
     duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")
     leaked_rows: Severity = Field(default="block", description="No row is in two splits.")
     leaked_groups: Severity = Field(default="block", description="No group is in two splits.")
@@ -282,6 +287,10 @@ class DatasetSource(Strict):
             raise ValueError(f"{way} says each row's split, so redeal would have no effect; leave it out")
         if self.folds and len(self.splits) > len(REQUIRED_SPLITS):
             raise ValueError(f"folds = {self.folds} deals what is not test, so splits must be train, validation and test, not {shares}")
+        if self.split_column and self.split_column in (self.checks.identity or []):
+            raise ValueError(
+                f"checks.identity names {self.split_column}, which says each row's split, so no row could be in two splits; leave it out"
+            )
         return self
 
     @property
