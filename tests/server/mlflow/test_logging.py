@@ -31,7 +31,7 @@ def test_what_a_client_logs_is_in_our_own_run(api: Api, run: str, client: TestCl
     )
     store = client.app.state.halving.store  # type: ignore[attr-defined]
     (info,) = fill_last(store, [read_run(store, "Default", run)])
-    assert info.params == {"lr": "0.1"}
+    assert info.params == {"lr": 0.1}
     assert (info.tags["team"], info.tags["user"]) == ("vision", "ada")
     assert info.summary == {"loss": 0.2}
     assert info.status == "running"
@@ -179,7 +179,7 @@ def test_more_amendments_than_are_kept_leave_a_run_as_it_is(api: Api, run: str, 
     for number in range(20):
         api("runs/log-parameter", run_id=run, key=f"p{number}", value=str(number))
     store = client.app.state.halving.store  # type: ignore[attr-defined]
-    assert read_run(store, "Default", run).params == {f"p{number}": str(number) for number in range(20)}
+    assert read_run(store, "Default", run).params == {f"p{number}": number for number in range(20)}
     assert len([name for name in store.names(f"runs/project=Default/{run}") if name.startswith("amend-")]) < 10
 
 

@@ -297,7 +297,7 @@ def test_a_server_killed_between_files_and_commit_has_lost_nothing_that_it_ackno
     api("runs/log-parameter", run_id=run, key="lr", value="0.1")
     api("runs/update", run_id=run, **FINISHED)
     assert [one["step"] for one in api("metrics/get-history", "GET", run_id=run, metric_key="loss")["metrics"]] == [1, 2]
-    assert read_run(store, "Default", run).params == {"lr": "0.1"}
+    assert read_run(store, "Default", run).params == {"lr": 0.1}
     assert our_status(client, run) == ("finished", 1)
 
 
