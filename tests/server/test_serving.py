@@ -102,6 +102,17 @@ def test_the_address_of_dagster_s_ui_may_come_from_the_environment(terminal: Ter
         assert json.load(answer)["dagster_url"] == "http://dagster:3000"
 
 
+def test_the_base_path_is_given_or_comes_from_the_environment_and_what_is_none_is_refused_before_it_listens(terminal: Terminal) -> None:
+    terminal.environment["HALVING_BASE_PATH"] = "/user/ada/proxy/3001/"
+    for given, base in (((), "/user/ada/proxy/3001"), (("--base-path", "/halving"), "/halving"), (("--base-path", "/"), "")):
+        _, url = terminal.serve(*given)
+        with urllib.request.urlopen(f"{url}{base}/", timeout=SECONDS) as answer:
+            assert f'data-base="{base}"' in answer.read().decode()
+    refused = terminal.run("serve", "--base-path", "halving")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "base_path = 'halving' is not accepted: give the path below which a proxy shows the server" in refused.stderr
+
+
 def test_tokens_are_listed_without_what_they_are_and_revoked_by_name(terminal: Terminal) -> None:
     token = terminal.tokens("create", "ada").stdout.strip()
     again = terminal.tokens("create", "ada")

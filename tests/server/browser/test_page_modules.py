@@ -1,11 +1,13 @@
 """What the page's modules make of texts: each function imported in the browser, and given a table of cases."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page
 
-from tests.server.browser.conftest import Served
+from server.settings import Settings
+from tests.server.browser.conftest import Served, serving
 
 _CALL = "async ([module, name, cases]) => { const found = (await import(module))[name]; return cases.map((each) => found(...each)); }"
 
@@ -167,3 +169,52 @@ def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
     values: list[Any] = [None, [64, 64], [], {}, {"name": "sgd", "decay": None}, [None, True], "null", True, 3, 0.001, ""]
     shown = ["null", "[64,64]", "[]", "{}", '{"name":"sgd","decay":null}', "[null,true]", "null", "true", "3", "0.001", ""]
     assert _call(modules, "/lib/format.js", "param", [[value] for value in values]) == shown
+
+
+BASE = "/user/ada"
+
+
+@pytest.fixture
+def below(page: Page, served: Served) -> Iterator[Page]:
+    """A page that a proxy shows below a path."""
+    with serving(Settings(root=served.backend.store.root, base_path=BASE)) as address:
+        page.goto(f"{address}{BASE}/login")
+        yield page
+
+
+def test_only_paths_below_the_base_path_are_the_pages_own(below: Page) -> None:
+    table = {
+        (BASE,): "/",
+        (f"{BASE}/",): "/",
+        (f"{BASE}/sweeps",): "/sweeps",
+        (f"{BASE}/models/a%2Fb",): "/models/a%2Fb",
+        (f"{BASE}{BASE}/",): f"{BASE}/",
+        (f"{BASE}/api/v1/runs",): "/api/v1/runs",
+        ("/",): "/",
+        ("/sweeps",): "/sweeps",
+        ("/user",): "/user",
+        ("/user/adam/sweeps",): "/user/adam/sweeps",
+        ("/user/ada2",): "/user/ada2",
+        ("/USER/ADA/",): "/USER/ADA/",
+    }
+    _check(below, "/lib/base.js", "within", table)
+    _check(below, "/lib/base.js", "isHere", {(path,): path == BASE or path.startswith(f"{BASE}/") for (path,) in table})
+
+
+def test_addresses_in_templates_are_put_below_the_base_path(below: Page) -> None:
+    own = ["/", "/sweeps", "/runs/p/a%20b", "/?filter=a", "/api/v1/blobs/sha256:0?run=p%2Fr"]
+    others = ["", "?version=1", "#main", "//example.org/a", "https://example.org/a", "data:image/png;base64,AA==", "blob:a", None]
+    found = below.evaluate(
+        """async (addresses) => {
+            const { html } = await import("/lib/html.js");
+            const Link = () => null;
+            const one = (of) => [html`<a class="b" href=${of} />`.props, html`<img src=${of} />`.props, html`<${Link} href=${of} />`.props];
+            return [addresses.map(one), html`<p>plain</p>`.props.children];
+        }""",
+        [*own, *others],
+    )
+    for address, (link, image, component) in zip([*own, *others], found[0], strict=True):
+        below_it = f"{BASE}{address}" if address in own else address
+        assert (link, image) == ({"class": "b", "href": below_it}, {"src": below_it}), address
+        assert component == {"href": address}, "a component's own templates do it"
+    assert found[1] == "plain"
