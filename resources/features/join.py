@@ -91,7 +91,7 @@ def join_features(
         labels: with the entities' columns of all views, and ``time``; a reader is read once.
         features: references, ``clicks@1:ctr``; each becomes a column named as the feature, or as ``as`` says.
         views: by ``name@version``, as :func:`resources.features.view.load_views` gives them.
-        time: the labels' column with the time at which the features are wanted, a timestamp.
+        time: the labels' column with the time at which the features are wanted: timestamps, dates or texts by ISO 8601.
         timezone: what that is in where it has no time zone; without this such labels are refused.
         memory: what DuckDB may take, as it writes that; the rest takes some batches of 65,536 rows.
         threads: at a time (default: one for each core).

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from halving.errors import InvalidInput
 from halving.features.definition import Definition, arrow_type
 from halving.features.packing import entity_column
+from resources.features.iso_texts import DAY, EXAMPLE, FINER, MOMENT, ZONED_MOMENT
 from resources.sweep_spec.base import listed
 
 if TYPE_CHECKING:
@@ -54,11 +55,12 @@ def spool(
     """Read labels once.
 
     Args:
-        time: the column that says at which time features are wanted.
+        time: the column that says at which time features are wanted: timestamps, dates, each of which is its first moment, or texts
+            by ISO 8601.
         timezone: what times without a time zone are in; of an hour that is there twice, the first.
 
     Raises:
-        InvalidInput: a column is missing or not of the type that a view has, or a time is null or without a time zone.
+        InvalidInput: a column is missing or not of the type that a view has, or a time is null, without a time zone or none.
     """
     import numpy as np
     import pyarrow as pa
@@ -81,7 +83,7 @@ def spool(
         for batch in _in_batches(labels):
             kept.write_batch(batch)
             table = pa.Table.from_batches([batch])
-            times = _utc(table[time], timezone)
+            times = _moments(table[time], time, timezone, rows)
             if times.null_count:
                 row = rows + pc.index(times.is_null(), True).as_py()
                 raise InvalidInput(f"label {row} is not accepted: its {time} is null, so that nothing says what was known")
@@ -128,9 +130,18 @@ def _check_columns(schema: "pa.Schema", time: str, entity: Mapping[str, Definiti
             what = "time of the labels" if name == time else f"entity of {entity[name].key}"
             raise InvalidInput(f"the labels are not accepted: they have no column {name!r} ({what}), but {listed(schema.names)}")
     kind = schema.field(time).type
-    if not pa.types.is_timestamp(kind):
-        raise InvalidInput(f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps")
-    if kind.tz is None and timezone is None:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if _is_text(kind):
+        return  # each of them says itself whether it has a time zone
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        raise InvalidInput(
+            f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, for a number does not say its unit "
+            f"(pandas: to_datetime(…, unit='s', utc=True))"
+        )
+    if not pa.types.is_timestamp(kind) and not pa.types.is_date(kind):
+        raise InvalidInput(f"the labels' time {time!r} is not accepted: it is {kind}; give a column of timestamps, dates or texts")
+    if (pa.types.is_date(kind) or kind.tz is None) and timezone is None:
         raise InvalidInput(
             f"the labels' time {time!r} is not accepted: it has no time zone. Say which one it is in, for example timezone = 'UTC'"
         )
@@ -142,6 +153,67 @@ def _in_batches(labels: "pa.Table | pa.RecordBatchReader") -> "Iterator[pa.Recor
     for batch in labels.to_batches() if isinstance(labels, pa.Table) else labels:
         for start in range(0, batch.num_rows, BATCH):
             yield batch.slice(start, BATCH)
+
+
+def _is_text(kind: "pa.DataType") -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def _moments(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
+    """Times of labels in µs, UTC.
+
+    Args:
+        row: the number of the first of these labels, for messages.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(times.type):
+        times = times.cast(times.type.value_type)
+    if _is_text(times.type):
+        return _moments_of_texts(times, time, timezone, row)
+    if pa.types.is_date(times.type):
+        times = times.cast(pa.date32()).cast(pa.timestamp("us"))
+    return _utc(times, timezone)
+
+
+def _moments_of_texts(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = times.cast(pa.large_string())
+    is_zoned = pc.match_substring_regex(texts, f"^{ZONED_MOMENT}$")
+    is_plain = pc.match_substring_regex(texts, f"^({DAY}|{MOMENT})$")
+    _refuse_first(texts, pc.invert(pc.or_(is_zoned, is_plain)), time, row, f"which is no ISO 8601 moment; write it as {EXAMPLE}")
+    if timezone is None:
+        why = "which has no time zone. Say which one it is in, for example timezone = 'UTC'"
+        _refuse_first(texts, is_plain, time, row, why)
+    cut = pc.replace_substring_regex(texts, FINER, r"\1")
+    nothing = pa.scalar(None, pa.large_string())
+    try:
+        zoned = pc.if_else(is_zoned, cut, nothing).cast(arrow_type("timestamp"))
+        plain = pc.if_else(is_plain, cut, nothing).cast(pa.timestamp("us"))
+    except pa.ArrowInvalid:
+        is_none = pa.chunked_array([[not _is_day(text) for text in texts.to_pylist()]])
+        _refuse_first(texts, is_none, time, row, f"which is no day of the calendar; write it as {EXAMPLE}")
+        raise
+    return zoned if timezone is None else pc.coalesce(zoned, _utc(plain, timezone))
+
+
+def _is_day(text: str | None) -> bool:
+    """Whether a text begins with a day that there is."""
+    try:
+        return text is None or date.fromisoformat(text[:10]) is not None
+    except ValueError:
+        return False
+
+
+def _refuse_first(texts: "pa.ChunkedArray", is_wrong: "pa.ChunkedArray", time: str, row: int, why: str) -> None:
+    import pyarrow.compute as pc
+
+    place = pc.index(is_wrong, True).as_py()
+    if place >= 0:
+        value = texts[place].as_py()
+        raise InvalidInput(f"the labels' time {time!r} is not accepted: label {row + place} has {value!r:.80}, {why}")
 
 
 def _utc(times: "pa.ChunkedArray", timezone: str | None) -> Any:

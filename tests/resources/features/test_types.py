@@ -4,7 +4,7 @@ import math
 import re
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -288,3 +288,82 @@ def test_a_feature_that_its_type_does_not_hold_is_refused(kind: str, column: pa.
     GIVEN["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
     with pytest.raises(InvalidInput, match=re.escape(message)):
         materialize_day(Store(tmp_path), view(schema={"value": kind}), date(2026, 3, 1))
+
+
+MIDNIGHT = datetime(2026, 3, 2, tzinfo=UTC)
+SIX = datetime(2026, 3, 2, 6, tzinfo=UTC)
+# a label's time, the time zone that is said, and the moment that it is
+TIMES: list[tuple[pa.Array, str | None, datetime]] = [
+    (pa.array([date(2026, 3, 2)]), "UTC", MIDNIGHT),
+    (pa.array([date(2026, 3, 2)], pa.date64()), "UTC", MIDNIGHT),
+    (pa.array([date(2026, 3, 2)]), "Europe/Berlin", MIDNIGHT - timedelta(hours=1)),
+    (pa.array([date(2026, 3, 2)]).dictionary_encode(), "UTC", MIDNIGHT),
+    (pa.array(["2026-03-02"]), "UTC", MIDNIGHT),
+    (pa.array(["2026-03-02"]), "America/New_York", MIDNIGHT + timedelta(hours=5)),
+    (pa.array(["2026-03-02T06:00:00Z"]), None, SIX),
+    (pa.array(["2026-03-02T06:00:00Z"]), "Europe/Berlin", SIX),  # its own zone counts
+    (pa.array(["2026-03-02 08:00:00+02:00"], pa.large_string()), None, SIX),
+    (pa.array(["2026-03-02T08:00+0200"], pa.string_view()), None, SIX),
+    (pa.array(["2026-03-02 01:00:00.000-05"]).dictionary_encode(), None, SIX),
+    (pa.array(["2026-03-02T07:00"]), "Europe/Berlin", SIX),
+    (pa.array(["2026-03-02 06:00:00.000001"]), "UTC", SIX + timedelta(microseconds=1)),
+    (pa.array(["2026-03-02T06:00:00.000001999Z"]), None, SIX + timedelta(microseconds=1)),
+    (pa.array(["2026-03-02T06:00:00.0000009999999"]), "UTC", SIX),
+    (pa.array(["9999-12-31T23:59:59Z"]), None, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)),
+    (pa.array([MOMENT + timedelta(days=1)], pa.timestamp("s", "Asia/Tokyo")), None, SIX),
+]
+
+
+@pytest.mark.parametrize(("times", "timezone", "moment"), TIMES)
+def test_a_label_is_of_the_moment_that_its_date_or_text_says(
+    times: pa.Array, timezone: str | None, moment: datetime, tmp_path: Path
+) -> None:
+    """What is known by then counts, and what is known a microsecond later does not."""
+    known = pa.array([moment - timedelta(hours=1), moment, moment + timedelta(microseconds=1)], MICROS)
+    rows = pa.table({"user": [1, 2, 3], "ts": pa.array([MOMENT] * 3, MICROS), "loaded": known, "value": [1.0, 2.0, 3.0]})
+    if moment.year == 9999:
+        rows = rows.slice(0, 2)
+    shape = materialize(Store(tmp_path), rows)
+    asked = pa.table({"user": [1, 2, 3], "when": pa.chunked_array([times, times, times])})
+    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape, timezone=timezone)
+    assert found["value"].to_pylist() == [1.0, 2.0, None]
+    assert found.select(["when"]).equals(asked.select(["when"]))  # a label keeps its own
+
+
+def test_texts_with_and_without_a_zone_are_each_what_they_say_where_the_zone_of_the_others_is_known(tmp_path: Path) -> None:
+    shape = materialize(Store(tmp_path), [Row(1, DAY + 360, DAY + 360, 1.0)])
+    asked = pa.table({"user": [1] * 4, "when": ["2026-03-02T06:00:00Z", "2026-03-02T07:00:00", "2026-03-02", "2026-03-02T05:59:59Z"]})
+    found = join(Store(tmp_path), asked, ["clicks@1:value"], shape, timezone="Europe/Berlin")
+    assert found["value"].to_pylist() == [1.0, 1.0, None, None]
+
+
+@pytest.mark.parametrize(
+    ("times", "timezone", "message"),
+    [
+        (pa.array([date(2026, 3, 2)] * 2), None, "'when' is not accepted: it has no time zone. Say which one"),
+        (pa.array(["2026-03-02T06:00:00Z", "2026-03-02T06:00:00"]), None, "label 1 has '2026-03-02T06:00:00', which has no time zone"),
+        (
+            pa.array(["2026-03-02T06:00:00Z", "03/04/2026"]),
+            "UTC",
+            "label 1 has '03/04/2026', which is no ISO 8601 moment; write it",
+        ),
+        (pa.array(["2026-03-02", "2026-3-2"]), "UTC", "label 1 has '2026-3-2', which is no ISO 8601 moment"),
+        (pa.array(["2026-03-02", "2026-02-30"]), "UTC", "label 1 has '2026-02-30', which is no day of the calendar"),
+        (pa.array(["2026-03-02", ""]), "UTC", "label 1 has '', which is no ISO 8601 moment"),
+        (pa.array(["2026-03-02", "now"]), "UTC", "label 1 has 'now', which is no ISO 8601 moment"),
+        (pa.array(["2026-03-02", "1772345678"]), "UTC", "label 1 has '1772345678', which is no ISO 8601 moment"),
+        (pa.array(["2026-03-02", "2026-03-02T24:00:00"]), "UTC", "label 1 has '2026-03-02T24:00:00', which is no ISO 8601 moment"),
+        (pa.array(["2026-03-02", "2026-03-02 06:00:00 Europe/Berlin"]), "UTC", "label 1 has '2026-03-02 06:00:00 Europe/Berlin'"),
+        (pa.array(["2026-03-02", None]), "UTC", "label 1 is not accepted: its when is null"),
+        (pa.array([date(2026, 3, 2), None]), "UTC", "label 1 is not accepted: its when is null"),
+        (pa.array([1772345678, 1772345678]), "UTC", "it is int64; give a column of timestamps, for a number does not say its unit"),
+        (pa.array([1772345678.5, 1.0]), "UTC", "it is double; give a column of timestamps, for a number does not say its unit"),
+        (pa.array([True, True]), "UTC", "it is bool; give a column of timestamps, dates or texts"),
+    ],
+)
+def test_a_time_that_says_no_moment_is_refused_by_row_and_value(
+    times: pa.Array, timezone: str | None, message: str, tmp_path: Path
+) -> None:
+    shape = materialize(Store(tmp_path), [Row(1, 0, 0, 1.0)])
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        join(Store(tmp_path), pa.table({"user": [1, 1], "when": times}), ["clicks@1:value"], shape, timezone=timezone)
