@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -132,7 +132,7 @@ class Dataset:
         """The rows of a split in stored order, or all rows, as one table. The shards' bytes are checked against their names, each time.
 
         In a folder they are memory-mapped, and what is missing or damaged is fetched again from ``HALVING_DVC_REMOTE`` where that is set.
-        For what does not fit into memory there is :meth:`loader`.
+        For what does not fit into memory there are :meth:`batches` and :meth:`loader`.
 
         Args:
             columns: only these (default: all).
@@ -156,10 +156,24 @@ class Dataset:
             what = f"the split {split!r}" if split is not None else "all splits"
             raise InvalidInput(
                 f"read({'' if split is None else repr(split)}) is not accepted: {what} of {self.name} has {size / 1e9:.1f} GB, and "
-                f"{available / 1e9:.1f} GB of memory are available; use loader(…), which reads it batch by batch"
+                f"{available / 1e9:.1f} GB of memory are available; use loader(…) or batches(…), which read it bit by bit"
             )
         tables = [self._rows(shard, columns) for shard in shards]
         return pa.concat_tables(tables) if tables else self._no_rows(columns)
+
+    def batches(self, split: str, *, columns: Sequence[str] | None = None, fold: int | None = None) -> "Iterator[pa.RecordBatch]":
+        """Read the rows of a split in stored order, some thousands at a time, with no more than two shards (of 128 MiB) in memory.
+
+        The shards' bytes are checked as :meth:`read` does it, whose arguments these are. Columns may be of any type. A batch that is kept
+        keeps its whole shard in memory.
+
+        Raises:
+            NotFound: the snapshot has no such split, fold or column (that while iterating), or a shard is missing.
+            StoreError: a shard is damaged (while iterating).
+            StoreUnavailable: the store was unavailable for all that time.
+        """
+        shards = self.shards(split, fold)
+        return (batch for shard in shards for batch in self._rows(shard, columns).to_batches())
 
     def loader(
         self,

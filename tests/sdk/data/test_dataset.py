@@ -51,6 +51,52 @@ def test_reading_a_split_from_an_object_store_holds_its_rows_once(any_store: Sto
     assert int(done.stdout) < (0.1 if any_store.folder is not None else 1.1) * len(content)
 
 
+@pytest.mark.parametrize("split", ["train", "test", "none"])
+@pytest.mark.parametrize("columns", [None, ["x"], ["label"], ["label", "x"]])
+def test_the_batches_of_a_split_are_its_rows_in_order(dataset: Dataset, split: str, columns: list[str] | None) -> None:
+    batches = list(dataset.batches(split, columns=columns))
+    assert [batch.num_rows for batch in batches] == {"train": [2, 1, 1], "test": [2], "none": []}[split]
+    whole = dataset.read(split, columns=columns)
+    assert pa.Table.from_batches(batches, whole.schema).equals(whole)
+
+
+def test_batches_of_what_is_not_there_are_refused_and_a_damaged_shard_is_named(store: Store) -> None:
+    good, other = (put_shard(store, arrow_file(table, 2), table.num_rows) for table in TRAIN)
+    dataset = snapshot(store, {"train": [good, other], "test": []})
+    with pytest.raises(NotFound, match="has no split 'valid'"):
+        dataset.batches("valid")
+    with pytest.raises(NotFound, match="has no fold 0"):
+        dataset.batches("train", fold=0)
+    with pytest.raises(NotFound, match="no column 'y'"):
+        next(dataset.batches("train", columns=["y"]))
+    path = Path(store.path(other.name))
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    batches = dataset.batches("train")
+    assert [next(batches).num_rows, next(batches).num_rows] == [2, 1]
+    with pytest.raises(StoreError, match=f"the shard {other.name} .* is damaged"):
+        next(batches)
+
+
+@pytest.mark.slow
+def test_batches_from_an_object_store_hold_two_shards_however_many_there_are(any_store: Store, script: Script) -> None:
+    rows, shards = 2_000, []
+    for number in range(12):
+        values = pa.FixedSizeListArray.from_arrays(pa.array(range(number, number + rows * 250), pa.float32()), 250)
+        content = arrow_file(pa.table({"x": values}), 500)
+        shards.append(put_shard(any_store, content, rows))
+    found = snapshot(any_store, {"train": shards})
+    done = script(
+        "import sys, pyarrow as pa, halving\n"
+        "batches = halving.Dataset(halving.Store(), 'points', sys.argv[1]).batches('train')\n"
+        "assert sum(batch.num_rows for batch in batches) == 24_000\n"
+        "print(pa.default_memory_pool().max_memory())",
+        found.digest,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < (0.1 if any_store.folder is not None else 2.1) * len(content)
+
+
 def test_the_manifest_says_what_there_is(dataset: Dataset) -> None:
     assert dataset.target == "label"
     assert dict(dataset.splits) == {"train": 4, "test": 2, "none": 0}
