@@ -18,7 +18,7 @@ from resources.catalog import Catalog, SweepRow
 from resources.catalog.opening import open_catalog
 from resources.doctor.catalog_checks import check_clock, check_schema, check_soundness, is_current
 from resources.doctor.cluster_checks import check_cluster
-from resources.doctor.consistency_checks import check_files, check_index, check_published
+from resources.doctor.consistency_checks import check_files, check_index, check_published, check_snapshots
 
 _LATE_SECONDS = 120.0
 _DRIVEN = ("sensors", "api")  # by Dagster's daemon; the sweeps of one job do without
@@ -49,6 +49,7 @@ def application_checks(store: Store, *, whole: bool = False) -> list[Check]:
         Check("database", with_catalog(check_soundness), needs="catalog"),
         Check("db-clock", with_catalog(check_clock), needs="catalog"),
         Check("files", with_catalog(check_files, store, whole=whole), needs="database"),
+        Check("snapshots", with_catalog(check_snapshots, store), needs="database"),
         Check("published", with_catalog(check_published, store), needs="database"),
         Check("index", with_catalog(check_index, store), needs="database"),
         Check("dagster", with_catalog(partial(check_daemon, dagster_home(store))), needs="database"),

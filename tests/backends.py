@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from resources.backend import Backend
 from resources.catalog import Catalog, ModelVersionRow, RegisteredModelRow, SnapshotRow, utcnow
-from resources.datasets import snapshots
+from resources.datasets import registration
 from resources.registry.registered_models import create_model
 from resources.registry.versions import number_version
 from resources.sweep_spec import SweepSpec, parse_spec
@@ -87,7 +87,7 @@ def sparing_dvc(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     Processes that a test starts track theirs.
     """
     if "with_dvc" not in request.fixturenames:
-        monkeypatch.setattr(snapshots, "track", lambda project, folder: None)
+        monkeypatch.setattr(registration, "track", lambda project, folder: None)
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ disk until it is done.
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,33 +18,28 @@ import numpy as np
 import pyarrow as pa
 
 from halving import Dataset, Store
-from halving.data.dataset import snapshot_folder
 from halving.data.shards import open_shard, shards_of
-from halving.errors import AlreadyExists, InvalidInput, NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.features.definition import schema_text
 from halving.store.faults import store_faults
 from halving.store.json_files import now
-from resources.catalog import Catalog, SnapshotRow, utcnow
+from resources.catalog import Catalog
 from resources.datasets.ahead import done_ahead
 from resources.datasets.canonical import canonical, canonical_schema
 from resources.datasets.code_of_source import code_texts, digest_of_code, versions_of_packages
 from resources.datasets.cutting import Cut, Cutter
-from resources.datasets.dvc_tracking import track
-from resources.datasets.file_sources import Part
 from resources.datasets.former import (
-    PARTS,
     Former,
     FormerKey,
-    content_of_parts,
     digests_of_parts,
     find_former,
     find_former_key,
     newest_digest,
 )
 from resources.datasets.joined_labels import open_rows
-from resources.datasets.known_snapshots import DESCRIBED, Snapshot, find_schema, known_snapshot, usable
+from resources.datasets.known_snapshots import Snapshot, find_schema, known_snapshot, usable
+from resources.datasets.registration import adopt, publish, register
 from resources.datasets.row_hashes import Words, column_words, hash_rows
-from resources.datasets.shard_copies import push_shards
 from resources.datasets.shard_writing import GROUP, IDENTITY, ROW
 from resources.datasets.sources import OpenedSource, slices, transformed
 from resources.datasets.splits import Dealer, fold_names, make_dealer
@@ -66,7 +60,8 @@ def take_snapshot(
 ) -> Snapshot:
     """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
 
-    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had finished.
+    It may be killed anywhere: the next one deletes what it had begun, and finds the shards that it had finished. Where its manifest was
+    written, and the catalog does not know it yet, the next one registers it.
 
     Args:
         made_by: what lineage says of who took it, such as the Dagster run.
@@ -79,6 +74,7 @@ def take_snapshot(
     recipe = source.model_dump(mode="json", exclude_none=True)
     code = code_texts(source)
     transform = digest_of_code(source)
+    adopt(store, catalog, source.name)
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
     rules = _rules_of_hashes(source)
@@ -87,7 +83,7 @@ def take_snapshot(
         trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former, rules)
         added = former.added(digests) if former is not None and trusted else None
         if former is not None and added == []:
-            return _finish(store, catalog, former.manifest, source, transform)
+            return register(store, catalog, former.manifest)
         if former is not None and added is not None and extends(former.read_as, [opened.parts[number] for number in added]):
             read_as = former.read_as
         else:
@@ -110,6 +106,7 @@ def take_snapshot(
                 cut = cutter.cut(spools, former if has_schema_of_former else None)
     manifest = _manifest(source, rules, schema, cut) | {
         "recipe": recipe,
+        "code_sha256": transform,
         "key": list(dealer.key),
         "read_as": None if read_as is None else schema_text(read_as),
         "lineage": {
@@ -121,8 +118,8 @@ def take_snapshot(
             "made_at": now(),
         },
     }
-    _publish(store, manifest, opened.parts if digests is not None else None)
-    return _finish(store, catalog, manifest, source, transform)
+    publish(store, manifest, opened.parts if digests is not None else None)
+    return register(store, catalog, manifest)
 
 
 def snapshot_for(
@@ -313,36 +310,6 @@ def _digest(manifest: dict[str, Any]) -> str:
     digest.update(f"schema {manifest['schema_sha256']}\ntarget {manifest['target']}\nname {manifest['name']}\n".encode())
     digest.update(f"hashes {manifest['hashes']}\n".encode())
     return f"sha256:{digest.hexdigest()}"
-
-
-def _publish(store: Store, manifest: dict[str, Any], parts: Iterable[Part] | None) -> None:
-    """The manifest appears last, and with it the snapshot.
-
-    Args:
-        parts: of the source, where all have identities.
-    """
-    folder = snapshot_folder(manifest["name"], manifest["digest"])
-    # The same content from elsewhere, or at another time: the first account of it stays.
-    if parts is not None:
-        with contextlib.suppress(AlreadyExists):
-            store.create(f"{folder}/{PARTS}", content_of_parts(parts), sole=True)
-    with contextlib.suppress(AlreadyExists):
-        store.create(f"{folder}/manifest.json", json.dumps(manifest, separators=(",", ":"), sort_keys=True).encode(), sole=True)
-
-
-def _finish(store: Store, catalog: Catalog, manifest: dict[str, Any], source: DatasetSource, transform: str) -> Snapshot:
-    """Let DVC track the manifest, and the catalog know the snapshot."""
-    if store.folder is not None:  # in an object store a snapshot is where a remote would put it
-        track(store.folder / "datasets", store.folder / snapshot_folder(manifest["name"], manifest["digest"]))
-        push_shards(store, manifest)
-    described = {name: manifest[name] for name in DESCRIBED}
-    with catalog.write(exclusive=True) as session:
-        new = session.get(SnapshotRow, manifest["digest"]) is None
-        if new:
-            recipe = source.model_dump(mode="json", exclude_none=True)
-            row = SnapshotRow(**described, source=source.described, recipe=recipe, transform_sha256=transform, created_at=utcnow())
-            session.add(row)
-    return replace(known_snapshot(catalog, manifest["digest"]), new=new)
 
 
 def _is_readable(store: Store, former: Former, rules: str) -> bool:

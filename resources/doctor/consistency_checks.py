@@ -18,6 +18,7 @@ from resources.analysis.named_contents import FROM_A_BACKUP, contents_of_models,
 from resources.analysis.run_index import Refresher
 from resources.catalog import Catalog, ModelVersionRow, RunRow, SnapshotRow, SweepRow
 from resources.datasets.known_snapshots import snapshot_key
+from resources.datasets.registration import adopt, find_unregistered
 from resources.registry.publishing import behind, publish
 from resources.scheduling.sweeps import OPEN
 
@@ -48,6 +49,29 @@ def check_files(store: Store, catalog: Catalog, *, whole: bool = False) -> Itera
     if not gone:
         count = len({content.digest for content in contents}) + len(snapshots)
         yield Finding(OK, f"the store has the {count} checkpoints, reports and snapshots of the catalog that were looked for")
+
+
+def check_snapshots(store: Store, catalog: Catalog) -> Iterator[Finding]:
+    """That the catalog knows each snapshot that the store has."""
+    datasets = {name: find_unregistered(store, catalog, name) for name in store.names("datasets")}
+    lacking = {name: len(of_dataset.manifests) for name, of_dataset in datasets.items() if of_dataset.manifests}
+    faults = [f"{file}: {fault}" for of_dataset in datasets.values() for file, fault in of_dataset.faults.items()]
+    for fault in faults[:_SHOWN]:
+        means = "no list has its snapshot, which may have been in use; its shards stay where they are"
+        yield Finding(WARNING, f"the manifest of a snapshot cannot be read: {fault}", means, f"dvc pull; or {FROM_A_BACKUP}")
+    if len(faults) > _SHOWN:
+        yield Finding(WARNING, f"{len(faults) - _SHOWN} more manifests cannot be read", "no list has their snapshots", FROM_A_BACKUP)
+    if lacking:
+        shown = [f"{count} of {name}" for name, count in lacking.items()]
+        yield Finding(
+            WARNING,
+            f"the store has {sum(lacking.values())} snapshots that the catalog lacks: {', '.join(shown[:_SHOWN])}",
+            "a process was killed before it had them registered, or the catalog is older than the store: no list has them",
+            "the dataset's next snapshot registers them",
+            partial(_adopted, store, catalog, list(lacking)),
+        )
+    elif not faults:
+        yield Finding(OK, "the catalog knows the store's snapshots")
 
 
 def check_published(store: Store, catalog: Catalog) -> Iterator[Finding]:
@@ -144,6 +168,11 @@ def _missing_of_snapshots(store: Store, snapshots: list[tuple[str, str]]) -> Ite
             elif sizes[shard.name] != shard.bytes:
                 what = f"a shard of the snapshot of {name} has {sizes[shard.name]} bytes, not {shard.bytes}: {shard.name}"
                 yield Finding(ERROR, what, means, fetch)
+
+
+def _adopted(store: Store, catalog: Catalog, names: list[str]) -> str:
+    keys = [snapshot.key for name in names for snapshot in adopt(store, catalog, name)]
+    return f"registered: {', '.join(keys[:_SHOWN])}{', …' if len(keys) > _SHOWN else ''}"
 
 
 def _published(store: Store, catalog: Catalog, late: list[str]) -> str:

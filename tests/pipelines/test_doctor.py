@@ -85,7 +85,7 @@ def test_the_command_makes_all_checks_and_says_by_its_status_whether_something_d
     told = json.loads(capsys.readouterr().out)["findings"]
     assert [found["check"] for found in told] == [
         *("store", "clock", "disk", "permissions", "journals", "cold", "digests"),
-        *("catalog", "database", "db-clock", "files", "published", "index", "dagster", "cluster"),
+        *("catalog", "database", "db-clock", "files", "snapshots", "published", "index", "dagster", "cluster"),
     ]
     assert {found["level"] for found in told} <= {OK, WARNING}, told
     catalog = Path(backend.store.root, "catalog.db")

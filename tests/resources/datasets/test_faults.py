@@ -38,12 +38,12 @@ import json, os, signal, sys
 from halving import Store
 from resources.backend import Backend
 from resources.catalog import Catalog
-from resources.datasets import shard_writing, snapshots, spool
+from resources.datasets import registration, shard_writing, snapshots, spool
 from resources.sweep_spec.dataset import DatasetSource
 
-owners = {"write": (Catalog, "write"), "known_snapshot": (snapshots, "known_snapshot"),
+owners = {"write": (Catalog, "write"), "known_snapshot": (registration, "known_snapshot"),
     "append": (spool.Spool, "append"), "complete": (spool.Spool, "complete"), "take_over": (Store, "take_over"),
-    "create": (Store, "create"), "replace": (Store, "replace"), "track": (snapshots, "track"),
+    "create": (Store, "create"), "replace": (Store, "replace"), "track": (registration, "track"),
     "hashes": (shard_writing.ShardWriter, "_publish_hashes")}
 
 def take(root, function, left, spec):
@@ -136,6 +136,37 @@ def test_an_append_that_is_killed_anywhere_is_made_whole_by_the_next(tmp_path: P
         assert dataset.read().sort_by("id").equals(images(3_700))
         assert len(list_snapshots(backend.catalog)) == 2
         assert {path.name for path in (root / "shards").iterdir()} == {"sha256"}, "what was being made is gone"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", ["more rows", "other rows"])
+def test_a_snapshot_that_is_killed_before_it_is_registered_is_listed_though_its_source_has_changed_since(
+    tmp_path: Path, catalog_file: Path, changed: str
+) -> None:
+    def spec(root: Path) -> dict[str, Any]:
+        return {"name": "points", "source": {"files": f"{root}/raw"}, "target": "label", "group": "id", "shard_mib": 1}
+
+    roots = {tmp_path / function: function for function in ("track", "write")}
+    for root in roots:
+        (root / "raw").mkdir(parents=True)
+        shutil.copy(catalog_file, root / "catalog.db")
+        pq.write_table(images(700), root / "raw" / "0.parquet")
+    kill_in_processes([({"root": str(root)}, function, 1, spec(root)) for root, function in roots.items()])
+    for root in roots:
+        backend = Backend(root=str(root))
+        assert list_snapshots(backend.catalog) == []
+        (killed,) = backend.store.names("datasets/points")[:1]
+        if changed == "more rows":
+            pq.write_table(images(300, 700), root / "raw" / "1.parquet")
+        else:
+            pq.write_table(images(800, 5_000), root / "raw" / "0.parquet")
+        newest = take_snapshot(backend.store, backend.catalog, DatasetSource.model_validate(spec(root)))
+        first, second = list_snapshots(backend.catalog)
+        assert (first.key, second.digest) == (f"points@{killed}", newest.digest)
+        dataset = Dataset(backend.store, "points", first.digest)
+        assert dataset.read().sort_by("id").equals(images(700))
+        assert list(filter(None, shard_copies.verify(dataset))) == []
+        assert Dataset(backend.store, "points", newest.digest).manifest["lineage"]["before"] == first.digest
 
 
 @pytest.mark.slow
