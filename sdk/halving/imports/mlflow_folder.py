@@ -1,18 +1,18 @@
 """MLflow's runs on this machine's disk: a SQLite database, or a folder ``mlruns`` of text files."""
 
-import sqlite3
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from halving.errors import ExtraMissing
 from halving.imports.foreign_run import SourceUnreadable
 from halving.imports.mlflow_source import Entry, Experiment, MlflowFile, MlflowRun
 from halving.imports.reading import Unreadable, files_below, is_left_behind, readable, reading
+from halving.imports.sqlite_file import SqliteFile
 
 _SCHEMES = ("", "file")
 _EXPERIMENT_HAS = ("lifecycle_stage", "name")
@@ -30,6 +30,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
+        self._rows = SqliteFile(self._path, "MLflow's").rows
 
     def experiments(self) -> list[Experiment | Unreadable]:
         rows = self._rows("select experiment_id, name from experiments where lifecycle_stage = 'active' order by experiment_id")
@@ -84,17 +85,6 @@ class Database:
             return [f"{name}@{digest}" for name, digest in self._rows(asked, run)]
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return []
-
-    def _rows(self, asked: str, *values: Any) -> list[Any]:
-        """
-        Raises:
-            SourceUnreadable: it is no database of MLflow's.
-        """
-        try:
-            with closing(sqlite3.connect(f"file:{quote(str(self._path))}?mode=ro", uri=True, timeout=60.0)) as connection:
-                return connection.execute(asked, values).fetchall()
-        except sqlite3.Error as error:
-            raise SourceUnreadable(f"{self._path} is not a database of MLflow's that can be read: {error}") from None
 
 
 class Folder:

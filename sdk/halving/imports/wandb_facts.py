@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from halving.imports.step_values import NOT_JSON
 from halving.imports.wandb_messages import milliseconds
-from halving.imports.wandb_values import NOT_JSON, tree_of
+from halving.imports.wandb_values import tree_of
 from halving.records.redaction import without_password, without_secrets
 
 

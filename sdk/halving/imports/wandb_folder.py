@@ -16,10 +16,11 @@ from halving.errors import InvalidInput
 from halving.identifiers import plain_name
 from halving.imports.foreign_run import Artifact, ForeignRun, Piece, PieceBuilder, Position, Skipped, iso
 from halving.imports.reading import LEFT_BEHIND, Unreadable, files_below, is_left_behind, readable
+from halving.imports.step_values import NOT_JSON, Moment, number_of, parsed
 from halving.imports.wandb_facts import Facts, logged_at
 from halving.imports.wandb_log import LogRecord, read_log
 from halving.imports.wandb_messages import NoMessage, milliseconds, parse, record_class
-from halving.imports.wandb_values import NOT_JSON, Moment, StepValues, number_of, parsed, tree_of
+from halving.imports.wandb_values import HistoryValues, tree_of
 from halving.query.liveness import RECENT_SECONDS
 
 _NO_PROJECT = "uncategorized"  # what W&B calls it
@@ -191,7 +192,7 @@ def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position
             if record.HasField("history"):
                 moment = logged_at(record.history) or moment
                 at = Moment(f"{log.mark}-{place.start:012d}", _step_of(record.history), moment)
-                StepValues(builder, at, log.files, skipped).add(tree_of(record.history.item))
+                HistoryValues(builder, at, log.files, skipped).add(tree_of(record.history.item))
             elif record.HasField("stats"):
                 _add_stats(builder, record.stats, started, skipped)
             elif record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:

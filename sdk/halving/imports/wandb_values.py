@@ -2,24 +2,11 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from halving.errors import InvalidInput
-from halving.imports.foreign_run import PieceBuilder, Skipped
-from halving.ingest.media import Histogram, Image, Media, Table, Text
-
-INTERNAL = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
-NOT_JSON = object()
-_NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}  # as strings, inside of lists and earlier
-
-
-class Moment(NamedTuple):
-    """Where values were logged: the record's place in the source, the step, and the time in ms since 1970."""
-
-    place: str
-    step: int
-    time: int
+from halving.imports.step_values import StepValues, parsed
+from halving.ingest.media import Histogram, Table
 
 
 def tree_of(items: Iterable[Any]) -> dict[str, Any]:
@@ -47,72 +34,10 @@ def _value(item: Any) -> Any:
     return None
 
 
-def parsed(text: str) -> Any:
-    """A JSON value, or ``NOT_JSON``."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return NOT_JSON
+class HistoryValues(StepValues):
+    """Takes one step of a history."""
 
-
-def number_of(value: Any) -> float | None:
-    """A number or bool as a float, None where it is none.
-
-    Raises:
-        OverflowError: an integer that no float64 holds.
-    """
-    if isinstance(value, str):
-        return _NUMBERS.get(value)
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-class StepValues:
-    """Takes one step's values into a builder."""
-
-    def __init__(self, builder: PieceBuilder, at: Moment, files: Path, skipped: Skipped) -> None:
-        self._builder, self._at, self._files, self._skipped = builder, at, files, skipped
-        self._media = 0
-
-    def add(self, values: Mapping[str, Any], prefix: str = "") -> None:
-        for name, value in values.items():
-            if prefix or name not in INTERNAL:
-                self._add(f"{prefix}{name}", value)
-
-    def _add(self, key: str, value: Any) -> None:
-        if value is None:
-            return
-        if value is NOT_JSON:
-            self._skipped.add("values that are not JSON")
-        elif isinstance(value, dict) and "_type" in value:
-            self._add_file(key, value)
-        elif isinstance(value, dict):
-            self.add(value, f"{key}/")
-        elif isinstance(value, list):
-            self._add_list(key, value)
-        else:
-            self._add_plain(key, value)
-
-    def _add_plain(self, key: str, value: Any) -> None:
-        try:
-            number = number_of(value)
-        except OverflowError:
-            self._skipped.add("integers that a float64 does not hold")
-            return
-        if number is not None:
-            self._builder.add(key, self._at.step, self._at.time, number)
-            return
-        try:
-            self._add_medium(key, Text(value))
-        except InvalidInput:
-            self._skipped.add("texts that have no UTF-8 form")
-
-    def _add_list(self, key: str, values: list[Any]) -> None:
-        """A list of media, each by its number; one of anything else has no form here."""
-        if values and all(isinstance(value, dict) and "_type" in value for value in values):
-            for number, value in enumerate(values):
-                self._add_file(f"{key}/{number}", value)
-        else:
-            self._skipped.add("lists in a history")
+    internal = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})
 
     def _add_file(self, key: str, value: dict[str, Any]) -> None:
         kind = value["_type"]
@@ -145,24 +70,6 @@ class StepValues:
             self._skipped.add(_GONE)
         except (InvalidInput, TypeError, IsADirectoryError, NotADirectoryError):
             self._skipped.add("images that are no PNG or JPEG file, or are damaged")
-
-    def _add_medium(self, key: str, media: Media) -> None:
-        self._builder.add_media(f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media)
-        self._media += 1
-
-    def _image(self, path: str, caption: Any) -> Image:
-        return Image(self._inside(path).read_bytes(), caption=None if caption is None else str(caption))
-
-    def _inside(self, name: str) -> Path:
-        """A file of the run.
-
-        Raises:
-            InvalidInput: the name leads out of the run's folder, as a forged one does.
-        """
-        path = (self._files / name).resolve()
-        if not path.is_relative_to(self._files.resolve()):
-            raise InvalidInput(f"path {name!r} is not accepted: give one inside of the run's folder")
-        return path
 
 
 _GONE = "media whose file is not in the run's folder"

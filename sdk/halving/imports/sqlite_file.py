@@ -1,0 +1,57 @@
+"""Another tool's SQLite database, read without writing to it, while the tool may work on it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from halving.imports.foreign_run import SourceUnreadable
+
+_ROWS = 10_000
+_ALONE = "mode=ro&immutable=1"
+
+
+class SqliteFile:
+    """A database. Each call opens it anew and lets go of it before it returns rows, so that nobody who writes there waits for the reader.
+
+    Args:
+        whose: the tool, with ``'s``, for errors.
+    """
+
+    def __init__(self, path: Path, whose: str) -> None:
+        self.path, self._whose = path, whose
+
+    def rows(self, asked: str, *values: Any) -> list[Any]:
+        """
+        Raises:
+            SourceUnreadable: it is no database of the tool's.
+        """
+        try:
+            return self._asked("mode=ro", asked, values)
+        except sqlite3.Error as error:
+            raise SourceUnreadable(f"{self.path} is not a database of {self._whose} that can be read: {error}") from None
+
+    def columns(self, table: str) -> frozenset[str]:
+        """The names of a table's columns; none where there is no such table."""
+        return frozenset(row[0] for row in self.rows("select name from pragma_table_info(?)", table))
+
+    def after(self, table: str, columns: str, where: str, value: Any, first: int, last: int) -> Iterator[Any]:
+        """The rows of a table whose number (``rowid``) is from ``first`` to ``last``, by it: first the number, then ``columns``."""
+        # By the number alone: an index of `where` would have all of its rows sorted for each part.
+        asked = f"select rowid, {columns} from {table} not indexed where rowid between ? and ? and {where} order by rowid limit {_ROWS}"
+        while rows := self.rows(asked, first, last, value):
+            yield from rows
+            first = rows[-1][0] + 1
+
+    def _asked(self, options: str, asked: str, values: tuple[Any, ...]) -> list[Any]:
+        try:
+            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?{options}", uri=True, timeout=60.0)) as connection:
+                return connection.execute(asked, values).fetchall()
+        except sqlite3.OperationalError as error:
+            # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that may not be written. Where
+            # there are none, nobody writes there, and the file alone has all.
+            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_CANTOPEN or options == _ALONE or Path(f"{self.path}-wal").exists():
+                raise
+            return self._asked(_ALONE, asked, values)

@@ -1,0 +1,117 @@
+"""What a tool logged at a step, as nested dicts: numbers, texts, and media, of which each tool has its own kinds."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halving.errors import InvalidInput
+from halving.imports.foreign_run import PieceBuilder, Skipped
+from halving.ingest.media import Image, Media, Text
+
+NOT_JSON = object()
+NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}  # as strings, where JSON must not have them bare
+
+
+class Moment(NamedTuple):
+    """Where values were logged: the record's place in the source, the step, and the time in ms since 1970."""
+
+    place: str
+    step: int
+    time: int
+
+
+def parsed(text: str | bytes) -> Any:
+    """A JSON value, or ``NOT_JSON``."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+
+
+def number_of(value: Any) -> float | None:
+    """A number or bool as a float, None where it is none.
+
+    Raises:
+        OverflowError: an integer that no float64 holds.
+    """
+    if isinstance(value, str):
+        return NUMBERS.get(value)
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+class StepValues:
+    """Takes one step's values into a builder.
+
+    Attributes:
+        internal: names that are the tool's own.
+    """
+
+    internal: frozenset[str] = frozenset()
+
+    def __init__(self, builder: PieceBuilder, at: Moment, files: Path, skipped: Skipped) -> None:
+        self._builder, self._at, self._files, self._skipped = builder, at, files, skipped
+        self._media = 0
+
+    def add(self, values: Mapping[str, Any], prefix: str = "") -> None:
+        for name, value in values.items():
+            if prefix or name not in self.internal:
+                self._add(f"{prefix}{name}", value)
+
+    def _add(self, key: str, value: Any) -> None:
+        if value is None:
+            return
+        if value is NOT_JSON:
+            self._skipped.add("values that are not JSON")
+        elif isinstance(value, dict) and "_type" in value:
+            self._add_file(key, value)
+        elif isinstance(value, dict):
+            self.add(value, f"{key}/")
+        elif isinstance(value, list):
+            self._add_list(key, value)
+        else:
+            self._add_plain(key, value)
+
+    def _add_plain(self, key: str, value: Any) -> None:
+        try:
+            number = number_of(value)
+        except OverflowError:
+            self._skipped.add("integers that a float64 does not hold")
+            return
+        if number is not None:
+            self._builder.add(key, self._at.step, self._at.time, number)
+            return
+        try:
+            self._add_medium(key, Text(value))
+        except InvalidInput:
+            self._skipped.add("texts that have no UTF-8 form")
+
+    def _add_list(self, key: str, values: list[Any]) -> None:
+        """A list of media, each by its number; one of anything else has no form here."""
+        if values and all(isinstance(value, dict) and "_type" in value for value in values):
+            for number, value in enumerate(values):
+                self._add_file(f"{key}/{number}", value)
+        else:
+            self._skipped.add("lists in a history")
+
+    def _add_file(self, key: str, value: dict[str, Any]) -> None:
+        """Take a dict that says its ``_type``, or count it."""
+        raise NotImplementedError
+
+    def _add_medium(self, key: str, media: Media) -> None:
+        self._builder.add_media(f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media)
+        self._media += 1
+
+    def _image(self, path: str, caption: Any) -> Image:
+        return Image(self._inside(path).read_bytes(), caption=None if caption is None else str(caption))
+
+    def _inside(self, name: str) -> Path:
+        """A file of the run.
+
+        Raises:
+            InvalidInput: the name leads out of the run's folder, as a forged one does.
+        """
+        path = (self._files / name).resolve()
+        if not path.is_relative_to(self._files.resolve()):
+            raise InvalidInput(f"path {name!r} is not accepted: give one inside of the run's folder")
+        return path
