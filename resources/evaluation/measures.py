@@ -133,7 +133,7 @@ def class_codes(labels: NDArray[Any], code: dict[Any, int]) -> NDArray[np.int64]
     if labels.dtype.kind in "iu":  # many at once; those of a store are objects, which stay what they are in the table
         values, places = np.unique(labels, return_inverse=True)
         return np.array([code[value] for value in values.tolist()], np.int64)[places]
-    return np.array([code[label] for label in labels], np.int64)
+    return np.fromiter((code[label] for label in labels), np.int64, len(labels))
 
 
 def _itself(mean: Any) -> Any:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from halving import Store
 from halving.errors import StoreError
+from resources.evaluation.columns import coded_arrow, joined
 from resources.evaluation.statistics.clusters import Clusters
 from resources.sweep_spec.metrics import higher_is_better
 
@@ -57,7 +58,7 @@ def write(store: Store, predictions: Predictions) -> str:
     """Keep predictions in the store; gives the digest that names them."""
     columns: dict[str, pa.Array] = {_ROW: pa.array(np.arange(predictions.rows), pa.int64())}
     if predictions.target is not None and predictions.prediction is not None:
-        columns |= {"target": pa.array(predictions.target.tolist()), "prediction": pa.array(predictions.prediction.tolist())}
+        columns |= {"target": _stored(predictions.target), "prediction": _stored(predictions.prediction)}
     about: dict[str, Any] = {"classes": predictions.classes is not None, "probabilities": None}
     if predictions.probabilities is not None and predictions.classes is not None:
         about["probabilities"] = list(predictions.classes)
@@ -71,6 +72,11 @@ def write(store: Store, predictions: Predictions) -> str:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return store.put_blob(sink.getvalue().to_pybytes())
+
+
+def _stored(values: NDArray[Any]) -> pa.Array:
+    """Numbers as they lie there; of classes the list is one of objects that rows share."""
+    return pa.array(values if values.dtype.kind == "f" else values.tolist())
 
 
 def read(store: Store, digest: str) -> Predictions:
@@ -94,7 +100,7 @@ def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
     known = {name: table[name].to_numpy() for name in table.column_names if name not in told}
     if "target" not in table.column_names:
         return Predictions(None, None, scores=known)
-    target, prediction = (_values(table[name].to_pylist(), about["classes"]) for name in ("target", "prediction"))
+    target, prediction = (_values(table[name], about["classes"]) for name in ("target", "prediction"))
     if not about["classes"]:
         return Predictions(target, prediction)
     if about["probabilities"] is None:
@@ -103,12 +109,10 @@ def _read(table: pa.Table, about: dict[str, Any]) -> Predictions:
     return Predictions(target, prediction, np.column_stack([known[f"{_PROBABILITY}{label}"] for label in classes]), classes=classes)
 
 
-def _values(values: list[Any], classes: bool) -> NDArray[Any]:
+def _values(column: pa.ChunkedArray, classes: bool) -> NDArray[Any]:
     if not classes:
-        return np.array(values, np.float64)
-    held = np.empty(len(values), object)  # never a numpy type, so that classes stay what they are in the table
-    held[:] = values
-    return held
+        return np.asarray(column.to_numpy(), np.float64)
+    return joined(map(coded_arrow, column.chunks)).objects()
 
 
 def sorted_classes(*values: Any) -> tuple[Any, ...]:

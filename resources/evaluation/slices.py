@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from halving.errors import InvalidInput
+from resources.evaluation.columns import coded_arrow, joined, shared
 from resources.evaluation.measures import measure
 from resources.evaluation.predictions import Predictions
 from resources.evaluation.resampling import Resampled, interval_of
@@ -25,6 +26,7 @@ SMALL = 30
 """Rows below which a group is small."""
 
 _MOST_GROUPS = 50  # of one slice
+_AT_ONCE = 1 << 16  # rows
 _PLAIN = ("int", "uint", "float", "double", "halffloat", "bool", "string", "large_string", "dictionary")
 
 
@@ -140,32 +142,32 @@ def group_names(given: str, table: pa.Table) -> NDArray[Any]:
     Raises:
         InvalidInput: it has too many values, or compares what cannot be compared.
     """
-    names = np.empty(table.num_rows, object)
     if not is_column(given):
-        held = _holds(given, table)
-        names[:] = [given if one else f"not ({given})" for one in held]
-        return names
-    values = table.column(given)
-    if isinstance(values.type, pa.DictionaryType):
-        values = values.cast(values.type.value_type)
+        return shared([f"not ({given})", given])[_holds(given, table).astype(np.intp)]
+    values = table.column(given).unify_dictionaries()
     if (count := len(values.unique())) > _MOST_GROUPS:
         raise InvalidInput(
             f"the column {given!r} has {count} values in these rows, more than {_MOST_GROUPS}; give a condition, such as {given!r} >= …"
         )
-    names[:] = ["(none)" if value is None else f"{value}" for value in values.to_pylist()]
-    return names
+    column = joined(map(coded_arrow, values.chunks))
+    return shared(["(none)" if value is None else f"{value}" for value in column.values])[column.codes]
 
 
 def _holds(given: str, table: pa.Table) -> NDArray[np.bool_]:
-    """Whether each row meets a condition; one without a value in a column that it compares does not. Equal rows are asked once."""
+    """Whether each row meets a condition; one without a value in a column that it compares does not.
+
+    Rows are Python's objects only some thousands at a time, of which equal ones are asked once.
+    """
     condition = constraint(given)
     columns = sorted(condition.names)
-    rows = list(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
-    known: dict[Any, bool] = {}
-    for row in rows:
-        if row not in known:
-            known[row] = not any(_is_missing(value) for value in row) and condition.holds(dict(zip(columns, row, strict=True)))
-    return np.array([known[row] for row in rows], np.bool_)
+    holds = [np.zeros(0, np.bool_)]
+    for batch in table.select(columns).to_batches(max_chunksize=_AT_ONCE):
+        rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+        known = {
+            row: not any(map(_is_missing, row)) and condition.holds(dict(zip(columns, row, strict=True))) for row in dict.fromkeys(rows)
+        }
+        holds.append(np.fromiter((known[row] for row in rows), np.bool_, len(rows)))
+    return np.concatenate(holds)
 
 
 def _is_missing(value: Any) -> bool:

@@ -45,6 +45,15 @@ def test_numbers_and_an_evaluators_scores_come_back(tmp_path: Path) -> None:
     assert metric_on(scored, "loss", np.array([1, 1, 0])) == pytest.approx(10 / 3)
 
 
+def test_classes_that_are_read_are_objects_that_rows_share(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    truth = [f"class {number % 3}" for number in range(999)]
+    found = read(store, write(store, Predictions(labels(*truth), labels(*truth), classes=sorted_classes(truth))))
+    assert found.target is not None
+    assert found.target.tolist() == truth
+    assert len(set(map(id, found.target))) == 3
+
+
 def test_the_file_has_the_columns_that_others_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
     digest = write(store, Predictions(labels("a", "b"), labels("a", "a"), np.array([[0.9, 0.1], [0.6, 0.4]]), classes=("a", "b")))

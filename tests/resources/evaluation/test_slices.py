@@ -1,14 +1,16 @@
 """Slices against values worked out by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from halving import InvalidInput
+from resources.evaluation import slices
 from resources.evaluation.predictions import Predictions
-from resources.evaluation.slices import SMALL, check_slices, judge_slices
+from resources.evaluation.slices import SMALL, check_slices, group_names, judge_slices
 
 SCHEMA = {"age": "int64", "city": "string", "pixels": "fixed_size_list<item: float>[64]", "odd name": "double", "label": "string"}
 
@@ -76,6 +78,34 @@ def test_a_metric_without_a_value_on_a_group_is_nan_there_and_not_the_worst() ->
     (found,) = judge_slices(["part"], table, predictions, {"roc_auc": True}, "roc_auc")
     assert math.isnan(found["groups"][0]["metrics"]["roc_auc"]["value"])
     assert found["worst"] == "q"
+
+
+@pytest.mark.parametrize(
+    ("column", "given", "names"),
+    [
+        (pa.array(["a", "b", "a", None, ""]), "c", ["a", "b", "a", "(none)", ""]),
+        (pa.array([1, 2, 1, None, -3]), "c", ["1", "2", "1", "(none)", "-3"]),
+        (pa.array([True, False, None, True, True]), "c", ["True", "False", "(none)", "True", "True"]),
+        (pa.array([0.5, math.nan, math.nan, None, 1.0]), "c", ["0.5", "nan", "nan", "(none)", "1.0"]),
+        (pa.array(["a", "b", "a", None, ""]).dictionary_encode(), "c", ["a", "b", "a", "(none)", ""]),
+        (pa.nulls(5), "c", ["(none)"] * 5),
+        (pa.array(["a", "b", "a", None, ""]), "c == 'a'", [True, False, True, False, False]),
+        (pa.array([1, 2, 1, None, -3]), "c >= 1", [True, True, True, False, False]),
+        (pa.array([0.5, math.nan, math.nan, None, 1.0]), "c < 1", [True, False, False, False, False]),
+        (pa.array([1, 2, 1, None, -3]), "c >= 1 and d < 2", [True, True, False, False, False]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("chunks", [[5], [2, 3], [1, 0, 1, 1, 2]])
+def test_rows_have_the_same_groups_however_they_lie(
+    column: pa.Array, given: str, names: list[Any], chunks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "_AT_ONCE", 2)
+    starts = np.cumsum([0, *chunks])[:-1].tolist()
+    parts = [column.slice(start, rows) for start, rows in zip(starts, chunks, strict=True)]
+    table = pa.table({"c": pa.chunked_array(parts), "d": pa.array(range(5))})
+    expected = [name if isinstance(name, str) else given if name else f"not ({given})" for name in names]
+    assert group_names(given, table).tolist() == expected
 
 
 def test_a_slice_that_cannot_be_judged_says_why_beside_the_others() -> None:
