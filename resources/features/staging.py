@@ -8,6 +8,7 @@ from halving.errors import InvalidInput
 from halving.features.packing import entity_type
 from halving.features.whole_numbers import BITS, REMEDY
 from resources.features.engine import columns, fault_of, quoted, text
+from resources.features.iso_texts import EXAMPLE, FINER, MOMENT, ZONED_MOMENT
 from resources.features.partitions import Partition
 from resources.features.source import SOURCE, open_source
 from resources.features.view import EVENT, KNOWN, FeatureView, micros_of
@@ -43,9 +44,13 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     event = _utc(view, "event_time", view.event_time, types)
     known = f"{event} + to_microseconds({micros_of(view.delay)})" if view.delay else _utc(view, "created", view.created or "", types)
     narrowed = ""
-    if day is not None:  # by a plain comparison too, by which files need not be read; a day more on each side for other time zones
-        around = f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND {text(str(day + timedelta(2)))}"
-        narrowed = f"WHERE ({around} AND {event}::DATE = {text(str(day))}) OR {quoted(view.event_time)} IS NULL"
+    if day is not None:
+        of_day = f"{event}::DATE = {text(str(day))}"
+        if _is_text(types[view.event_time]):
+            narrowed = f"WHERE {of_day} OR {event} IS NULL"
+        else:  # by a plain comparison too, by which files need not be read; a day more on each side for other time zones
+            around = f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND {text(str(day + timedelta(2)))}"
+            narrowed = f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL"
     import duckdb
 
     try:
@@ -55,6 +60,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
+    _check_texts(connection, view, types)
     _make_ids_whole(connection, view, types)
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
     _refuse_rows(
@@ -184,6 +190,13 @@ def _make_ids_whole(connection: "duckdb.DuckDBPyConnection", view: FeatureView, 
 def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> str:
     """SQL for a time as a TIMESTAMP (µs) in UTC, rounded up: no row is known before it was. Of an hour that is there twice, the second."""
     kind, column = types[name], quoted(name)
+    if _is_text(kind):
+        return _utc_of_text(view, f"{column}::VARCHAR")
+    if kind == "DATE":
+        raise InvalidInput(
+            f"{field} = {name!r} of the feature view {view.key} is not accepted: it is DATE, which does not say when in the day; give a "
+            "column of timestamps, for what is of a whole day the first moment after it"
+        )
     if not kind.startswith("TIMESTAMP"):
         raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: it is {kind}; give a column of timestamps")
     plain = f"make_timestamp((epoch_ns({column}) + 999) // 1000)" if kind.endswith("_NS") else f"{column}::TIMESTAMP"
@@ -194,7 +207,40 @@ def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> 
             f"{field} = {name!r} of the feature view {view.key} is not accepted: its times have no time zone. "
             "Say which one they are in, for example timezone: UTC"
         )
-    return plain if view.timezone == "UTC" else f"timezone('UTC', timezone({text(view.timezone)}, {plain}))"
+    return _from_zone(view.timezone, plain)
+
+
+def _from_zone(timezone: str, plain: str) -> str:
+    """SQL for a TIMESTAMP of a time zone as one in UTC."""
+    return plain if timezone == "UTC" else f"timezone('UTC', timezone({text(timezone)}, {plain}))"
+
+
+def _is_text(kind: str) -> bool:
+    return kind == "VARCHAR" or kind.startswith("ENUM")
+
+
+def _utc_of_text(view: FeatureView, words: str) -> str:
+    """SQL for a text by ISO 8601 as :func:`_utc` has times; null where it is none, or says no time zone and the view neither."""
+    cut = f"regexp_replace({words}, {text(FINER)}, '\\1')"
+    zoned = f"WHEN regexp_full_match({words}, {text(ZONED_MOMENT)}) THEN TRY_CAST({cut} AS TIMESTAMPTZ)::TIMESTAMP"
+    plain = ""
+    if view.timezone is not None:
+        plain = f"WHEN regexp_full_match({words}, {text(MOMENT)}) THEN {_from_zone(view.timezone, f'TRY_CAST({cut} AS TIMESTAMP)')}"
+    is_finer = f"regexp_matches({words}, '\\.\\d{{6}}\\d*[1-9]')"
+    return f"(CASE {zoned} {plain} END + to_microseconds({is_finer}::BIGINT))"
+
+
+def _check_texts(connection: "duckdb.DuckDBPyConnection", view: FeatureView, types: Mapping[str, str]) -> None:
+    """Refuse texts that say no moment.
+
+    Raises:
+        InvalidInput: naming the first of them.
+    """
+    zone = " with its time zone, or say timezone: UTC" if view.timezone is None else ""
+    for name, moment in ((view.event_time, EVENT), (view.created, KNOWN)):
+        if name is not None and _is_text(types[name]):
+            why = f"have a {name} that is no ISO 8601 moment, with its time of day; write it as {EXAMPLE}{zone}"
+            _refuse_rows(connection, view, f"{quoted(name)} IS NOT NULL AND {moment} IS NULL", why)
 
 
 def _refuse_rows(connection: "duckdb.DuckDBPyConnection", view: FeatureView, condition: str, why: str) -> None:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from halving.errors import InvalidInput
-from halving.features.definition import TYPES, Definition
+from halving.features.definition import NESTED_REMEDY, TYPES, Definition
 from halving.features.reference import IDENTIFIER, IDENTIFIER_RULE, Reference
 from halving.trial.import_string import import_function
 from resources.project_code import code_digest
@@ -25,6 +25,7 @@ _UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_
 _DURATION = re.compile(r"(\d{1,9})(us|ms|s|m|h|d)", re.ASCII)
 _LONGEST = 36_525 * _UNITS["d"]
 _NOT_NULL = " not null"
+_NESTED = re.compile(r"(large_|fixed_size_)?(list|array|vector|struct|map)|.*\[\d*\]$", re.IGNORECASE)
 
 
 def _duration(value: str) -> str:
@@ -36,6 +37,8 @@ def _duration(value: str) -> str:
 
 def _feature_type(value: str) -> str:
     kind = value.removesuffix(_NOT_NULL)
+    if _NESTED.match(kind):
+        raise ValueError(f"give one of {listed(TYPES)}; {NESTED_REMEDY}")
     if kind not in TYPES:
         raise ValueError(f"give one of {listed(TYPES)}{did_you_mean(kind, TYPES)}; after it may be said: not null")
     return value

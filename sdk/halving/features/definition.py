@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 TYPES = ("binary", "bool", "double", "float", "int32", "int64", "string", "timestamp")
 """Types of features, as Arrow prints them; a timestamp is of microseconds in UTC."""
 
+NESTED_REMEDY = (
+    "a list is kept as one column for each value, or as binary: numpy.asarray(values, 'float32').tobytes(), read by numpy.frombuffer"
+)
+
 ENTITY_TYPES = ("int64", "string")
 """Types of entity columns: other integers become int64, and so do floats and decimals that are whole, as pandas makes of ids beside NaN."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
-from halving.features.definition import Definition, arrow_type
+from halving.features.definition import NESTED_REMEDY, Definition, arrow_type
 from halving.features.whole_numbers import whole_numbers
 from halving.trial.import_string import import_function, where
 
@@ -113,7 +113,8 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
     if pa.types.is_integer(wanted) and pa.types.is_floating(column.type):
         column = whole_numbers(column, f"{named} gives {name} as {column.type}, which the schema declares as {kind}: it")
     elif not _fits(column.type, wanted):
-        raise InvalidInput(f"{named} gives {name} as {column.type}, which the schema declares as {kind}; cast it, or declare it so")
+        remedy = NESTED_REMEDY if pa.types.is_nested(column.type) else "cast it, or declare it so"
+        raise InvalidInput(f"{named} gives {name} as {column.type}, which the schema declares as {kind}; {remedy}")
     try:
         return column.cast(wanted)
     except pa.ArrowInvalid as error:

@@ -367,3 +367,71 @@ def test_a_time_that_says_no_moment_is_refused_by_row_and_value(
     shape = materialize(Store(tmp_path), [Row(1, 0, 0, 1.0)])
     with pytest.raises(InvalidInput, match=re.escape(message)):
         join(Store(tmp_path), pa.table({"user": [1, 1], "when": times}), ["clicks@1:value"], shape, timezone=timezone)
+
+
+@pytest.mark.parametrize(
+    ("times", "timezone", "moment"),
+    [
+        (pa.array(["2026-03-02T06:00:00Z"]), None, SIX),
+        (pa.array(["2026-03-02 08:00+02:00"], pa.large_string()), None, SIX),
+        (pa.array(["2026-03-02T01:00:00.000-0500"]).dictionary_encode(), None, SIX),
+        (pa.array(["2026-03-02T06:00:00Z"]), "Europe/Berlin", SIX),
+        (pa.array(["2026-03-02 07:00"]), "Europe/Berlin", SIX),
+        (pa.array(["2026-03-02T06:00:00.000001"]), "UTC", SIX + timedelta(microseconds=1)),
+        (pa.array(["2026-03-02T06:00:00.0000010000Z"]), None, SIX + timedelta(microseconds=1)),
+        (pa.array(["2026-03-02T06:00:00.0000000001Z"]), None, SIX + timedelta(microseconds=1)),  # never known before it was
+        (pa.array(["1969-12-31T23:59:59.9999999Z"]), None, datetime(1970, 1, 1, tzinfo=UTC)),
+        (pa.array(["2026-03-02T00:30:00+01:00"]), None, datetime(2026, 3, 1, 23, 30, tzinfo=UTC)),  # of the day before in UTC
+    ],
+)
+def test_an_event_is_of_the_moment_that_its_text_says(times: pa.Array, timezone: str | None, moment: datetime, tmp_path: Path) -> None:
+    store, rows = Store(tmp_path), pa.table({"user": [1], "ts": times, "loaded": times, "value": [1.0]})
+    GIVEN["rows"] = rows
+    done = materialize_day(store, view(timezone=timezone), moment.date(), late=True).partition
+    assert (done.rows, done.first, done.last_known) == (1, int(moment.timestamp() * 10**6), int(moment.timestamp() * 10**6))
+    assert list(materialize_all(store, view(timezone=timezone), late=True).days) == [moment.date()]
+
+
+@pytest.mark.parametrize(
+    ("times", "timezone", "message"),
+    [
+        (pa.array(["2026-03-01T06:00:00"]), None, "have a ts that is no ISO 8601 moment, with its time of day; write it as 2026-04-03T10"),
+        (pa.array(["2026-03-01T06:00:00"]), None, "with its time zone, or say timezone: UTC; for example user = 1, ts = '2026-03-01T06:0"),
+        (pa.array(["2026-03-01"]), "UTC", "have a ts that is no ISO 8601 moment, with its time of day"),
+        (pa.array(["03/04/2026 10:00"]), "UTC", "ts = '03/04/2026 10:00'"),
+        (pa.array(["2026-02-30T10:00:00"]), "UTC", "ts = '2026-02-30T10:00:00'"),
+        (pa.array(["infinity"]), "UTC", "ts = 'infinity'"),
+        (pa.array(["2026-03-01 06:00:00 Europe/Berlin"]), "UTC", "ts = '2026-03-01 06:00:00 Europe/Berlin'"),
+        (pa.array([""]), "UTC", "ts = ''"),
+        (pa.array([None], pa.string()), "UTC", "have no entity or no time"),
+        (pa.array([date(2026, 3, 1)]), "UTC", "it is DATE, which does not say when in the day; give a column of timestamps"),
+        (pa.array([1772345678]), "UTC", "it is BIGINT; give a column of timestamps"),
+    ],
+)
+def test_an_event_of_no_moment_is_refused_for_any_day(times: pa.Array, timezone: str | None, message: str, tmp_path: Path) -> None:
+    GIVEN["rows"] = pa.table({"user": [1], "ts": times, "loaded": pa.array([at(2 * DAY)], MICROS), "value": [1.0]})
+    for day in (date(2026, 3, 1), date(2026, 7, 1)):
+        with pytest.raises(InvalidInput, match=re.escape(message)):
+            materialize_day(Store(tmp_path), view(timezone=timezone), day)
+
+
+def test_a_text_that_says_when_a_row_was_known_is_refused_where_it_is_none(tmp_path: Path) -> None:
+    GIVEN["rows"] = pa.table({"user": [1], "ts": pa.array([at(0)], MICROS), "loaded": ["later"], "value": [1.0]})
+    with pytest.raises(InvalidInput, match=r"1 rows .* have a loaded that is no ISO 8601 moment.* loaded = 'later'"):
+        materialize_day(Store(tmp_path), view(), date(2026, 3, 1))
+
+
+@pytest.mark.parametrize(
+    "kind", ["list<double>", "list", "large_list<float> not null", "list<item: float>[3]", "double[]", "struct<a: int64>", "map"]
+)
+def test_a_list_in_a_schema_is_refused_with_the_way(kind: str) -> None:
+    with pytest.raises(InvalidInput, match=r"give one of binary, .*one column for each value, or as binary: .*tobytes\(\)"):
+        view(schema={"value": kind})
+
+
+@pytest.mark.parametrize("kind", ["binary", "double", "string"])
+@pytest.mark.parametrize("column", [pa.array([[1.0]]), pa.array([[1.0]], pa.list_(pa.float32(), 1)), pa.array([{"a": 1}])])
+def test_a_column_of_lists_is_refused_with_the_way(kind: str, column: pa.Array, tmp_path: Path) -> None:
+    GIVEN["rows"] = table([Row(1, 0, 0)]).set_column(3, "value", column)
+    with pytest.raises(InvalidInput, match=rf"gives value as .*, which the schema declares as {kind}; a list is kept as .*tobytes\(\)"):
+        materialize_day(Store(tmp_path), view(schema={"value": kind}), date(2026, 3, 1))
