@@ -25,6 +25,7 @@ from resources.catalog import IntentRow, SweepRow
 from resources.catalog.trial_key import trial_key
 from resources.datasets.data_checks import check_data
 from resources.datasets.known_snapshots import known_snapshot, usable
+from resources.datasets.over_http import check_imported, check_over_http
 from resources.datasets.snapshots import manifest_before, snapshot_for
 from resources.evaluation.report import explain_failures
 from resources.evaluation.spec_checks import check_evaluation
@@ -41,6 +42,7 @@ from resources.scheduling.sweeps import has_unfinished, open_sweep
 from resources.scheduling.warm_start import warm_start_sources
 from resources.search.rules import max_trials, seeds_of
 from resources.search.state import Control
+from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec, check_functions, stored_spec
 from resources.sweep_spec.dataset import DatasetSource
 from resources.sweep_spec.lint import lint
@@ -72,14 +74,20 @@ def take_snapshot(context: dg.OpExecutionContext, backend: Backend) -> Iterator[
     spec = stored_spec(context.op_config["spec"])  # checked by the job's config
     with expected_failures():
         allow_deprecated, refresh = _is_chosen(context, ALLOW_DEPRECATED), _is_chosen(context, REFRESH)
-        check_functions(spec, trains=_trains(context, backend))
+        trains = _trains(context, backend)
+        places = listed_places() if INTENT in context.run.tags else None  # an intent came over HTTP, and all that is listed here counts
+        if places is not None:
+            check_over_http(spec, places, trains=trains)
+        check_functions(spec, trains=trains)
+        if places is not None:
+            check_imported(spec, trains=trains)
         if spec.snapshot is None:
             views_of(spec.dataset)  # raises when there is no such view
         warm_start_sources(backend.catalog, spec, _known_projects(context, backend))  # raises when one of them does not fit
         load_prices()  # raises when there is a list of prices that is not accepted: each rung says what it cost
         check_gpu_hours(backend.catalog, spec, goes_on=_goes_on(context, backend, spec))  # before anything is stored
         made_by = {"dagster_run": context.run.run_id, "job": context.job_name}
-        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=True, refresh=refresh)
+        snapshot = snapshot_for(backend.store, backend.catalog, spec, made_by, allow_deprecated=True, refresh=refresh, places=places)
         goes_on = _goes_on(context, backend, spec, snapshot.digest)
         forecast = check_gpu_hours(backend.catalog, spec, goes_on=goes_on)  # again: the unfinished sweep may be on another snapshot
         if not allow_deprecated and not goes_on:

@@ -20,6 +20,7 @@ from resources.source_files.columns import Columns, as_united
 from resources.source_files.listing import SourceFile, SourceFiles, find_files_of_all, list_files, open_place, refuse_changes
 from resources.source_files.partitions import Partitions, find_partitions
 from resources.source_files.patterns import is_file_of_a_folder
+from resources.source_files.places import Places
 from resources.sweep_spec.dataset import TEXT_FORMATS
 
 if TYPE_CHECKING:
@@ -92,12 +93,13 @@ class FileParts(Sequence[Part]):
 
 
 def open_files(
-    files_or_patterns: str | list[str], form: str | None, field: str, encoding: str | None = None
+    files_or_patterns: str | list[str], form: str | None, field: str, encoding: str | None = None, places: Places | None = None
 ) -> tuple[Sequence[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
     """The parts of files that are named by paths and patterns, sorted by path; what lineage says; and the check that none has changed.
 
     Args:
         encoding: of CSV and JSON; None: UTF-8, or what a byte order mark says.
+        places: where the files have to be, whatever their paths are; None: anywhere.
 
     Raises:
         InvalidInput: a pattern names no file, or a file's format is not known or has no encoding.
@@ -105,7 +107,10 @@ def open_files(
     patterns = [files_or_patterns] if isinstance(files_or_patterns, str) else files_or_patterns
 
     def find() -> SourceFiles:
-        return find_files_of_all(f"{field}.files", patterns)
+        files = find_files_of_all(f"{field}.files", patterns)
+        if places is not None:
+            places.check_files(f"{field}.files", ", ".join(patterns), files)
+        return files
 
     files = find()
     if form is None:
@@ -116,11 +121,14 @@ def open_files(
     return parts, {"kind": "files", "files": patterns, "count": len(files)}, (), refuse_changes(f"{field}.files", files, find)
 
 
-def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence[Part], dict[str, Any], Callable[[], None]]:
+def open_folder(
+    place: str, reference: str | None, field: str, places: Places | None = None
+) -> tuple[Sequence[Part], dict[str, Any], Callable[[], None]]:
     """One part for each file of a folder: a row of ``path, label, bytes, sha256`` and ``content``, or by reference ``location``.
 
     Args:
         reference: None, ``digest``, or ``etag`` or ``version``: then rows have these of S3 in place of ``sha256``.
+        places: where the files have to be, whatever their paths are; None: anywhere.
 
     Raises:
         InvalidInput: there is no such folder, or no file in it.
@@ -128,7 +136,10 @@ def open_folder(place: str, reference: str | None, field: str) -> tuple[Sequence
     filesystem, base = open_place(f"{field}.folder", place)
 
     def find() -> SourceFiles:
-        return list_files(f"{field}.folder", place, filesystem, base, is_file_of_a_folder)
+        files = list_files(f"{field}.folder", place, filesystem, base, is_file_of_a_folder)
+        if places is not None:
+            places.check_files(f"{field}.folder", place, files)
+        return files
 
     files = find()
     if not files:

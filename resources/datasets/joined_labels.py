@@ -19,23 +19,27 @@ from resources.features.join import Joined, join_features
 from resources.features.partitions import digest_of_partitions
 from resources.features.registered_views import check_registered, register
 from resources.features.wanted import views_of
+from resources.source_files.places import Places
 from resources.sweep_spec.dataset import DatasetSource
 
 LABEL_TIME = "ts"
 
 
 @contextmanager
-def open_rows(store: Store, catalog: Catalog, source: DatasetSource) -> Iterator[OpenedSource]:
+def open_rows(store: Store, catalog: Catalog, source: DatasetSource, places: Places | None = None) -> Iterator[OpenedSource]:
     """What a spec's source has, and its labels joined with features where it names some; to be read within the ``with`` block.
 
     A label's split is decided by its own columns, so that it stays where it is when its features change.
+
+    Args:
+        places: of which the source may be; None: of all that this process may read.
 
     Raises:
         InvalidInput: the source, a view or the labels are not accepted.
         NotFound: a view has not been materialised.
         StoreError: the store cannot be read, or the temporary disk is full.
     """
-    opened = open_source(source)
+    opened = open_source(source, places)
     if source.features is None:
         yield opened
         return

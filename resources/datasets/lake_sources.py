@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from halving.errors import ExtraMissing, InvalidInput
 from halving.store.faults import store_faults
 from resources.datasets.file_sources import READ_AHEAD, Part, batch_rows
+from resources.source_files.patterns import DELTA_LOG
+from resources.source_files.places import Places
 from resources.sweep_spec.dataset import Source
 
 if TYPE_CHECKING:
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 10_000
 
 
-def open_delta(table: str | None, version: int | None, field: str) -> tuple[list[Part], dict[str, Any]]:
+def open_delta(table: str | None, version: int | None, field: str, places: Places | None = None) -> tuple[list[Part], dict[str, Any]]:
     """One part for each data file of a Delta table's version.
+
+    Args:
+        places: where the table and its files have to be, whatever their paths are; None: anywhere.
 
     Raises:
         InvalidInput: there is no such table or version, or it has a feature that cannot be read.
@@ -31,6 +36,9 @@ def open_delta(table: str | None, version: int | None, field: str) -> tuple[list
         from deltalake.exceptions import DeltaError, TableNotFoundError
     except ImportError:
         raise ExtraMissing(f"{field}.delta needs deltalake: pip install 'halving-platform[lake]'") from None
+    is_bound = places is not None and "://" not in str(table)
+    if places is not None and is_bound:
+        places.check_links(f"{field}.delta", str(table), [str(table), f"{table}/{DELTA_LOG}"])
     try:
         with store_faults(f"cannot read {field}.delta = {table!r}"):
             opened = DeltaTable(str(table), version=version)
@@ -41,6 +49,8 @@ def open_delta(table: str | None, version: int | None, field: str) -> tuple[list
     except DeltaError as error:
         newest = _newest_delta(str(table))
         raise InvalidInput(f"{field}.version = {version} of {table!r} is not accepted: {error}; the newest is {newest}") from None
+    if places is not None and is_bound:
+        places.check_links(f"{field}.delta", str(table), (f"{table}/{fragment.path}" for fragment in fragments))
     columns = sha256(str(schema).encode()).hexdigest()[:16]  # a file is read anew when the table gets a column
     parts = [
         Part(f"{fragment.path} {columns}", _fragment(fragment, schema))

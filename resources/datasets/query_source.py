@@ -1,6 +1,7 @@
 """A SELECT of DuckDB's as a source: its rows in its order, in bounded memory, of files that do not change while they are read."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -11,26 +12,49 @@ from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
 from resources.features.engine import engine, fault_of, parser
 from resources.source_files.listing import watch_files
+from resources.source_files.places import Places
 
 _ROWS = 10_000  # that DuckDB gives at a time
 _MEMORY = "384MiB"
+_READER = re.compile("(?:read|parquet|sniff)_.*|.*_scan|glob")  # names of functions that read files
 
 
-def open_query(query: str, field: str) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
+def open_query(
+    query: str, field: str, places: Places | None = None
+) -> tuple[list[Part], dict[str, Any], tuple[str, ...], Callable[[], None]]:
     """The part of a query, what lineage says of it, and the check that none of the files that it names has changed.
 
     Args:
         field: of the spec, for messages.
+        places: that it may read; None: all that this process may.
 
     Raises:
         InvalidInput: it is not one SELECT.
     """
-    paths = _named_paths(query, field)
-    return [Part(None, partial(_read, query, field))], {"kind": "sql", "query": query}, (), watch_files(f"{field}.sql", paths)
+    names = set(_names_in(_parsed(query, field)))
+    paths = sorted(name for name in names if "://" not in name or name.startswith("s3://"))
+    return [Part(None, partial(_read, query, field, places))], {"kind": "sql", "query": query}, (), watch_files(f"{field}.sql", paths)
 
 
-def _named_paths(query: str, field: str) -> list[str]:
-    """The files, and patterns of them, that a query names: by a table function's first argument, or in place of a table."""
+def check_query(query: str, field: str, places: Places) -> None:
+    """Refuse a query that names files in other places. What it makes a name of is not seen here, and not read later.
+
+    Raises:
+        InvalidInput: naming the field, the file and the places; or it is not one SELECT.
+    """
+    for name in _names_in(_parsed(query, field), _READER):
+        if "://" in name:
+            raise places.refusal(
+                f"{field}.sql", query, f"it names {name!r:.200}, and SQL reads files of this machine alone there (give files)"
+            )
+        try:
+            places.check(f"{field}.sql", name)
+        except InvalidInput:
+            raise places.refusal(f"{field}.sql", query, f"it names {name!r:.200}") from None
+
+
+def _parsed(query: str, field: str) -> Any:
+    """A query as DuckDB writes it in JSON."""
     import duckdb
 
     with parser() as connection:
@@ -41,45 +65,53 @@ def _named_paths(query: str, field: str) -> list[str]:
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise _refused(query, field, "give one SELECT")
         (text,) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
-    names = set(_names_in(json.loads(text)))
-    return sorted(name for name in names if "://" not in name or name.startswith("s3://"))
+    return json.loads(text)
 
 
-def _names_in(node: Any) -> Iterator[str]:
-    """The names of files in a part of a query, as DuckDB writes it in JSON."""
+def _names_in(node: Any, function: re.Pattern[str] = re.compile(".*")) -> Iterator[str]:
+    """The files, and patterns of them, that a part of a query names: by a table function's first argument, or in place of a table.
+
+    Args:
+        function: whose arguments count.
+    """
     if isinstance(node, list):
         for element in node:
-            yield from _names_in(element)
+            yield from _names_in(element, function)
     elif isinstance(node, dict):
         if node.get("type") == "BASE_TABLE" and "." in node["table_name"]:
             yield node["table_name"]
-        if node.get("type") == "TABLE_FUNCTION":
+        if node.get("type") == "TABLE_FUNCTION" and function.fullmatch(node["function"]["function_name"].lower()):
             yield from _texts_in([argument for argument in node["function"]["arguments"] if not argument["name"]][:1])
         for value in node.values():
-            yield from _names_in(value)
+            yield from _names_in(value, function)
 
 
 def _texts_in(node: Any) -> Iterator[str]:
+    """The texts in an argument, but not those of which a function makes another."""
     if isinstance(node, list):
         for element in node:
             yield from _texts_in(element)
-    elif isinstance(node, dict):
+    elif isinstance(node, dict) and node.get("function_name", "list_value") == "list_value":
         if node.get("kind") == "STRING":
             yield node["text"]
         for value in node.values():
             yield from _texts_in(value)
 
 
-def _read(query: str, field: str) -> Iterator[pa.RecordBatch]:
+def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
-    with engine(f"the query {field}.sql", _MEMORY, threads=1) as (connection, spilled):
+    with engine(f"the query {field}.sql", _MEMORY, threads=1, places=places) as (connection, spilled):
         try:
             yield from connection.sql(query).to_arrow_reader(_ROWS)
         except duckdb.OutOfMemoryException:
             ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
             raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
+        except duckdb.PermissionException as error:
+            if places is None:
+                raise fault_of(error, f"{field}.sql = {query!r:.200}") from error
+            raise places.refusal(f"{field}.sql", query, "it reads something else") from None
         except duckdb.Error as error:
             if str(spilled) in str(error):  # of the temporary disk, as the engine says
                 raise

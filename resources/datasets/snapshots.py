@@ -47,6 +47,7 @@ from resources.datasets.spool import Spool
 from resources.datasets.staging import staging_folder
 from resources.datasets.united_parts import extends, read_parts, unite_columns
 from resources.source_files.columns import without_index
+from resources.source_files.places import Places
 from resources.sweep_spec.dataset import REQUIRED_SPLITS, DatasetSource
 from resources.sweep_spec.sweep import SweepSpec
 
@@ -56,7 +57,13 @@ what was read by others is read again, once, and has a digest of its own."""
 
 
 def take_snapshot(
-    store: Store, catalog: Catalog, source: DatasetSource, made_by: dict[str, Any] | None = None, *, refresh: bool = False
+    store: Store,
+    catalog: Catalog,
+    source: DatasetSource,
+    made_by: dict[str, Any] | None = None,
+    *,
+    refresh: bool = False,
+    places: Places | None = None,
 ) -> Snapshot:
     """Read the source, snapshot its content, and register it. The same content again gives the same snapshot.
 
@@ -66,6 +73,7 @@ def take_snapshot(
     Args:
         made_by: what lineage says of who took it, such as the Dagster run.
         refresh: whether all is read again, also files that the snapshot before has by name, size and time.
+        places: of which the source may be, because the spec came over HTTP; None: of all that this process may read.
 
     Raises:
         InvalidInput: the source's result, a column or the size is not accepted, or the source changed while it was read.
@@ -78,7 +86,7 @@ def take_snapshot(
     newest = newest_digest(catalog, source.name)
     former = find_former(store, catalog, recipe, transform)
     rules = _rules_of_hashes(source)
-    with open_rows(store, catalog, source) as opened:
+    with open_rows(store, catalog, source, places) as opened:
         digests = digests_of_parts(opened.parts)
         trusted = former is not None and former.parts is not None and not refresh and _is_readable(store, former, rules)
         added = former.added(digests) if former is not None and trusted else None
@@ -130,19 +138,20 @@ def snapshot_for(
     *,
     allow_deprecated: bool = False,
     refresh: bool = False,
+    places: Places | None = None,
 ) -> Snapshot:
     """The snapshot that a spec names, else a new one of its source.
 
     Args:
         allow_deprecated: whether it may be one that was deprecated.
-        refresh: as for :func:`take_snapshot`.
+        refresh, places: as for :func:`take_snapshot`.
 
     Raises:
         InvalidInput: there is no such snapshot, it is of another dataset or schema, it is deprecated, or the source is not accepted. Or
             the spec names a snapshot, which is not taken again.
     """
     if spec.snapshot is None:
-        taken = take_snapshot(store, catalog, spec.dataset, made_by, refresh=refresh)
+        taken = take_snapshot(store, catalog, spec.dataset, made_by, refresh=refresh, places=places)
         return _of_schema(catalog, usable(taken, "dataset", allow_deprecated=allow_deprecated), spec)
     if refresh:
         raise InvalidInput(f"refresh is not accepted: the spec names the snapshot {spec.snapshot!r}, and that stays as it is")

@@ -4,6 +4,7 @@ A part that has an identity (a file with its size and time, a data file of a lak
 again takes over what was made of it.
 """
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from halving.errors import HalvingError, InvalidInput
+from halving.models.source_code import own_module
 from halving.trial.import_string import import_function, where
 from resources.datasets.canonical import BATCH_BYTES
 from resources.datasets.file_sources import Part, open_files, open_folder
+from resources.datasets.over_http import check_source
 from resources.datasets.query_source import open_query
 from resources.source_files.column_types import plain_type
 from resources.source_files.columns import Columns, united
 from resources.source_files.listing import watch_dataset
+from resources.source_files.places import Places
 from resources.sweep_spec.dataset import DatasetSource
 
 if TYPE_CHECKING:
@@ -45,8 +49,11 @@ class OpenedSource:
     check_unchanged: Callable[[], None] = field(default=lambda: None)
 
 
-def open_source(source: DatasetSource) -> OpenedSource:
+def open_source(source: DatasetSource, places: Places | None = None) -> OpenedSource:
     """Find out what a spec's source has; its rows are read later, part by part.
+
+    Args:
+        places: that may be read; None: all that this process may.
 
     Raises:
         InvalidInput: there is nothing to read, or no function of the name.
@@ -54,16 +61,19 @@ def open_source(source: DatasetSource) -> OpenedSource:
     name, given = source.given
     field = f"dataset.{name}"
     if isinstance(given, str):
-        return _function(field, given)
+        return _function(field, given, places)
+    if places is not None:
+        check_source(field, given, places)
     if given.files is not None:
-        return OpenedSource(*open_files(given.files, given.format, field, given.encoding))
+        return OpenedSource(*open_files(given.files, given.format, field, given.encoding, places))
     if given.folder is not None:
-        return _folder(given.folder, given.reference, field)
+        return _folder(given.folder, given.reference, field, places)
     if given.sql is not None:
-        return OpenedSource(*open_query(given.sql, field))
+        return OpenedSource(*open_query(given.sql, field, places))
     from resources.datasets.lake_sources import open_delta, open_iceberg
 
-    parts, facts = open_delta(given.delta, given.version, field) if given.delta is not None else open_iceberg(given, field)
+    is_delta = given.delta is not None
+    parts, facts = open_delta(given.delta, given.version, field, places) if is_delta else open_iceberg(given, field)
     return OpenedSource(parts, facts)
 
 
@@ -91,7 +101,7 @@ def transformed(source: DatasetSource, batches: Iterable[pa.RecordBatch]) -> Ite
         yield from made.to_batches()
 
 
-def _function(field: str, path: str) -> OpenedSource:
+def _function(field: str, path: str, places: Places | None) -> OpenedSource:
     from pyarrow import dataset
 
     load = import_function(field, path)
@@ -104,7 +114,10 @@ def _function(field: str, path: str) -> OpenedSource:
         folder = Path(loaded) if "://" not in str(loaded) else str(loaded)
         if isinstance(folder, Path) and not folder.is_dir():
             raise InvalidInput(f"{field} = {path!r} is not accepted: it returned {str(loaded)!r}, which is not a folder")
-        opened = _folder(str(loaded), None, field)
+        bounds = None if places is None or _is_own(load) else places  # what the project's own code names is its own affair
+        if bounds is not None:
+            bounds.check(field, str(loaded))
+        opened = _folder(str(loaded), None, field, bounds)
         return OpenedSource(opened.parts, {**opened.facts, **facts}, opened.default_group, opened.check_unchanged)
     part = Part(None, lambda: _loaded_batches(field, path, loaded))
     if isinstance(loaded, dataset.FileSystemDataset):
@@ -139,8 +152,13 @@ def _refuse_other_fragments(field: str, files: "dataset.FileSystemDataset") -> N
                 )
 
 
-def _folder(place: str, reference: str | None, field: str) -> OpenedSource:
-    parts, facts, check = open_folder(place, reference, field)
+def _is_own(function: Callable[..., Any]) -> bool:
+    """Whether a function is of the project's code, and not of a package that is installed beside it."""
+    return own_module(str(getattr(inspect.unwrap(function), "__module__", ""))) is not None
+
+
+def _folder(place: str, reference: str | None, field: str, places: Places | None = None) -> OpenedSource:
+    parts, facts, check = open_folder(place, reference, field, places)
     same = "sha256" if reference in (None, "digest") else "etag"
     return OpenedSource(parts, facts, (same,), check)  # the same file in two places is in one split
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from halving.errors import ExtraMissing, HalvingError, InvalidInput, StoreError, StoreUnavailable
 from halving.machine.temporary_folders import scratch_folder
 from halving.store.faults import is_transient, store_faults
+from resources.source_files.places import Places
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,13 +26,16 @@ _EXTENSION = re.compile(r"(?:Failed to download extension|Extension) \"([^\"]*)\
 
 
 @contextmanager
-def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path]]":
+def engine(
+    what: str, memory: str = MEMORY, threads: int | None = None, places: Places | None = None
+) -> "Iterator[tuple[duckdb.DuckDBPyConnection, Path]]":
     """A connection to a database of its own, and a folder on the temporary disk; both are gone afterwards.
 
     Args:
         what: is done with it, for the message where it fails.
         memory: as DuckDB writes it, ``1200MB``; what does not fit is spilled into the folder.
         threads: at a time (default: one for each core).
+        places: of this machine's disk that can be read, and nothing else, no network and no setting; None: whatever this process may.
 
     Raises:
         StoreError: a file cannot be read, the temporary disk is full, or the memory does not suffice even so.
@@ -46,11 +50,24 @@ def engine(what: str, memory: str = MEMORY, threads: int | None = None) -> "Iter
         connection.execute(f"SET memory_limit = {text(memory)}")
         if threads is not None:
             connection.execute(f"SET threads = {threads}")
+        if places is not None:
+            _lock(connection, places)
         try:
             with store_faults(f"{what} failed"):
                 yield connection, folder
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise (StoreUnavailable if _may_pass(str(error)) else StoreError)(f"{what} failed: {error}") from error
+
+
+def _lock(connection: "duckdb.DuckDBPyConnection", places: Places) -> None:
+    """From here on nothing but these places and the spilled files can be read, and no query can change that."""
+    connection.execute("SET autoinstall_known_extensions = false")
+    connection.execute("SET autoload_known_extensions = false")
+    folders = [f"{path.rstrip('/')}/" for path in places.paths]
+    connection.execute(f"SET allowed_directories = [{', '.join(map(text, folders))}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(map(text, places.paths))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
 
 
 def parser() -> "duckdb.DuckDBPyConnection":

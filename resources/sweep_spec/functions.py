@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
@@ -24,25 +25,39 @@ def check_functions(spec: SweepSpec, *, trains: bool = True) -> None:
     Raises:
         InvalidInput: naming the field, what is missing and what there is instead.
     """
+    sampler = _sampler_field(spec)
+    for field, path in functions_of(spec, trains=trains):
+        if field != sampler and not (field == "trainable" and spec.image is not None):
+            import_function(field, path)
+    check_sampler(spec)
+
+
+def functions_of(spec: SweepSpec, *, trains: bool = True) -> Iterator[tuple[str, str]]:
+    """The fields of a spec that name functions of yours, each with its ``module:function``, as far as they will be called.
+
+    Args:
+        trains: as for :func:`check_functions`.
+    """
     trainable = spec.trained_by if trains else None
-    if trainable is not None and spec.image is None:
-        import_function("trainable", trainable)
-    if spec.predictor is not None:
-        import_function("predictor", spec.predictor)
-    if spec.evaluator is not None:
-        import_function("evaluator", spec.evaluator)
-    if spec.exporter is not None:
-        import_function("exporter", spec.exporter)
+    for field, path in (
+        ("trainable", trainable),
+        ("predictor", spec.predictor),
+        ("evaluator", spec.evaluator),
+        ("exporter", spec.exporter),
+    ):
+        if path is not None:
+            yield field, path
     for place, gate in enumerate(spec.gates):
         if gate.integration_tests is not None:
-            import_function(f"gates.{place}.integration_tests", gate.integration_tests.function)
+            yield f"gates.{place}.integration_tests", gate.integration_tests.function
     if spec.snapshot is None:
         field, rows = spec.dataset.given
         if isinstance(rows, str):
-            import_function(f"dataset.{field}", rows)
+            yield f"dataset.{field}", rows
         if spec.dataset.transform is not None:
-            import_function("dataset.transform", spec.dataset.transform)
-    check_sampler(spec)
+            yield "dataset.transform", spec.dataset.transform
+    if spec.sampler[0] not in SAMPLERS:
+        yield _sampler_field(spec), spec.sampler[0]
 
 
 def import_sampler(sampler: str, field: str = "strategy.sampler") -> "type[optuna.samplers.BaseSampler]":
@@ -85,6 +100,10 @@ def check_sampler(spec: SweepSpec) -> None:
         raise InvalidInput(
             f"{field}.options = {options} is not accepted by {name!r} with {aims}: {error}; its options are {accepted}"
         ) from None
+
+
+def _sampler_field(spec: SweepSpec) -> str:
+    return f"strategy.{spec.strategy.name}.sampler"
 
 
 def _try(kind: Any, options: dict[str, Any], spec: SweepSpec) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from resources.catalog import IntentRow, utcnow
 from resources.datasets.known_snapshots import dataset_of, find_snapshot, usable
+from resources.datasets.over_http import check_over_http
 from resources.datasets.snapshots import snapshot_for
 from resources.execution.concurrency import concurrency_of
 from resources.execution.external_loops import check_study
@@ -16,6 +17,7 @@ from resources.scheduling import intents
 from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.sweeps import open_sweep
 from resources.scheduling.warm_start import warm_start_sources
+from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec, parse_spec
 from server.access.once import Once
 from server.answers import answer
@@ -78,6 +80,7 @@ def launch(
     if stored := once.stored():
         return stored
     checked = parse_spec(_with_dataset(state, caller, spec), trains=driver != "api")
+    check_over_http(checked, listed_places(), trains=driver != "api")
     if checked.restored_from is not None:
         caller.check(checked.restored_from.project)
     if checked.snapshot is not None:

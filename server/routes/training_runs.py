@@ -10,10 +10,12 @@ from halving.errors import InvalidInput, NotFound, StoreError
 from halving.identifiers import check_name
 from resources.analysis.training_run import training_run
 from resources.datasets.known_snapshots import find_snapshot, usable
+from resources.datasets.over_http import check_over_http
 from resources.execution.concurrency import concurrency_of
 from resources.scheduling import intents
 from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
+from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.sweep import Objective
 from server.access.once import Once
@@ -139,6 +141,7 @@ def restore(
 
 
 def _start(spec: SweepSpec, state: State, caller: Caller, once: Once) -> Response:
+    check_over_http(spec, listed_places())
     concurrency_of(spec)
     check_gpu_hours(state.catalog, spec)
 

@@ -315,3 +315,30 @@ def test_a_sweep_without_a_predictor_is_not_concluded(backend: Backend, instance
     Scheduler(backend.catalog, row.id).next_work(None)
     assert [sweep.status for sweep in sweeps(backend)] == ["failed"]
     assert tick(finish_sweeps, backend, instance) == []
+
+
+def test_an_intent_that_got_past_the_server_reads_nothing_that_is_not_listed_here(
+    backend: Backend, instance: dg.DagsterInstance, small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "beside" / "secret.csv"
+    secret.parent.mkdir()
+    secret.write_text("id,label\n" + "".join(f"{number},{number % 3}\n" for number in range(300)))
+    (tmp_path / "listed").mkdir()
+    (tmp_path / "listed" / "link.csv").symlink_to(secret)
+    monkeypatch.setenv("HALVING_SOURCES", str(tmp_path / "listed"))
+    for source in (
+        {"files": str(secret)},
+        {"files": f"{tmp_path}/listed/*.csv"},
+        {"sql": f"SELECT *, 1 AS label FROM read_text('{secret}')"},
+        {"sql": "SELECT *, 1 AS label FROM read_blob('/pro' || 'c/self/environ')"},
+        "os:getcwd",
+    ):
+        intent = asked(backend, parse_spec(small(dataset={"name": "small", "source": source, "target": "label"})))
+        (request,) = tick(launch_requested, backend, instance)
+        assert not carry_out(backend, instance, request).success
+        assert tick(launch_requested, backend, instance) == []
+        now, error = status(backend, intent)
+        assert (now, "is not accepted over HTTP" in str(error)) == ("failed", True), error
+    with backend.catalog.read() as session:
+        assert list(session.scalars(select(SnapshotRow))) == []
+    assert not list(Path(backend.store.root).glob("datasets/*"))

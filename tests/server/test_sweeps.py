@@ -131,6 +131,48 @@ def test_what_a_project_has_no_gpu_hours_for_is_refused_at_once_also_beside_an_o
     assert intents.unsettled(backend.catalog) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"dataset": {"source": {"sql": "SELECT * FROM read_blob('/proc/self/environ')"}}}, "dataset.source.sql = "),
+        ({"dataset": {"source": {"files": "/etc/passwd", "format": "csv"}}}, "dataset.source.files = '/etc/passwd' "),
+        ({"dataset": {"source": {"folder": "/"}}}, "dataset.source.folder = '/' "),
+        ({"dataset": {"source": "os:getcwd"}}, "dataset.source = 'os:getcwd' "),
+        ({"dataset": {"transform": "pickle:loads"}}, "dataset.transform = 'pickle:loads' "),
+        ({"trainable": "os:system"}, "trainable = 'os:system' "),
+    ],
+)
+def test_a_spec_over_http_names_what_is_listed_and_nothing_else_of_the_machine(
+    guarded: TestClient,
+    backend: Backend,
+    small: Callable[..., dict[str, Any]],
+    bearer: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, Any],
+    field: str,
+) -> None:
+    spec = small()
+    dataset = {**spec["dataset"], **change.get("dataset", {})}
+    monkeypatch.setenv("HALVING_SOURCES", "/data/teams")
+    headers = bearer("ada", scope="write")
+    refused = guarded.post("/api/v1/hpo/studies", json={**spec, **change, "dataset": dataset}, headers=headers)
+    assert (refused.status_code, field in refused.json()["detail"]) == (422, True), refused.text
+    assert "is not accepted over HTTP" in refused.text
+    assert intents.unsettled(backend.catalog) == []
+    listed = {**spec["dataset"], "source": {"files": "/data/teams/*.parquet"}}
+    accepted = guarded.post("/api/v1/hpo/studies", json={**spec, "dataset": listed}, headers=headers)
+    assert accepted.status_code == 202, accepted.text
+
+
+def test_a_training_run_over_http_is_no_function_of_pythons_own(
+    local: TestClient, backend: Backend, small: Callable[..., dict[str, Any]]
+) -> None:
+    snapshot = take_snapshot(backend.store, backend.catalog, parse_spec(small()).dataset)
+    run = {"project": "small", "trainable": "os:system", "dataset": snapshot.digest, "params": {"x": 0.5}, "epochs": 1}
+    refused = local.post("/api/v1/training-runs", json={**run, "objective": {"metric": "score", "direction": "maximize"}})
+    assert (refused.status_code, "trainable = 'os:system' is not accepted over HTTP" in refused.text) == (422, True), refused.text
+
+
 def test_a_study_is_paused_resumed_extended_and_stopped(client: TestClient, either_backend: Backend, small_spec: Spec) -> None:
     path = f"/hpo/studies/{search(either_backend, small_spec(max_trials=2), score, most=1)}"
     for control, shown in (("pause", "pause"), ("resume", "run"), ("stop", "stop")):
