@@ -1,4 +1,4 @@
-"""``halving import``: runs that TensorBoard, W&B or MLflow recorded."""
+"""``halving import``: runs that TensorBoard, W&B, MLflow or trackio recorded."""
 
 import argparse
 import sys
@@ -16,7 +16,7 @@ from halving.imports.reading import Unreadable
 from halving.records.redaction import without_password
 from halving.store.store import Store
 
-TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking"}
+TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking", "trackio": "trackio"}
 _FAILED = {"outcome": "failed", "points": 0, "media": 0, "artifacts": 0}
 Reader = Callable[[str, str | None, Skipped], Iterator[ForeignRun | Unreadable]]
 

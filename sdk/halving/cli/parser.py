@@ -104,12 +104,12 @@ def add_commands(commands: Any) -> None:
     imported = _command(
         commands, "import", "copy the runs that another tool recorded; again, to go on or to take what is new", "imports:run_import"
     )
-    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow"), help="who recorded them")
+    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow", "trackio"), help="who recorded them")
     imported.add_argument(
         "source",
         metavar="SOURCE",
         help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking URI, such as http://host:5000, "
-        "sqlite:///mlflow.db or ./mlruns",
+        "sqlite:///mlflow.db or ./mlruns; trackio: its folder, or a PROJECT.db in it",
     )
     imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
 

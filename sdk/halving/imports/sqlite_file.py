@@ -11,6 +11,7 @@ from halving.imports.foreign_run import SourceUnreadable
 
 _ROWS = 10_000
 _ALONE = "mode=ro&immutable=1"
+_NO_PLACE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY})  # for files beside it
 
 
 class SqliteFile:
@@ -52,6 +53,6 @@ class SqliteFile:
         except sqlite3.OperationalError as error:
             # One that writes ahead (WAL) is read by files beside it, which cannot be made in a folder that may not be written. Where
             # there are none, nobody writes there, and the file alone has all.
-            if getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_CANTOPEN or options == _ALONE or Path(f"{self.path}-wal").exists():
+            if getattr(error, "sqlite_errorcode", 0) not in _NO_PLACE or options == _ALONE or Path(f"{self.path}-wal").exists():
                 raise
             return self._asked(_ALONE, asked, values)
