@@ -1,14 +1,16 @@
-"""What W&B's files say of a run besides its history: who, when, with which config, on which machine, and how it ended."""
+"""What W&B's files say of a run besides its history: who, when, with which config, on which machine, its summary, and how it ended."""
 
-import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halving.imports.step_values import NOT_JSON
+from halving.imports.foreign_run import Skipped
+from halving.imports.step_values import NOT_JSON, number_of, parsed
 from halving.imports.wandb_messages import milliseconds
-from halving.imports.wandb_values import tree_of
+from halving.imports.wandb_values import HistoryValues, tree_of
+from halving.ingest.values import is_key
 from halving.records.redaction import without_password, without_secrets
 
 
@@ -18,13 +20,17 @@ class Facts:
 
     Attributes:
         run: W&B's record of it, the latest.
-        config: without W&B's own.
+        config: without W&B's own; a value that cannot be read is ``NOT_JSON``, as in ``summary``.
+        summary: what W&B shows as the values of the whole run.
+        logged: the first names of what the history has.
         exit_code: of the last file; None where it has none.
         started, last: ms since 1970; 0 where nothing says so.
     """
 
     run: Any = None
     config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
     exit_code: int | None = None
     started: int = 0
     last: int = 0
@@ -39,7 +45,9 @@ class Facts:
         if record.HasField("run"):
             self._learn_run(record.run)
         elif record.HasField("config"):
-            self._learn_config(record.config)
+            _update(self.config, record.config)
+        elif record.HasField("summary"):
+            _update(self.summary, record.summary)
         elif record.HasField("environment"):
             self._learn_environment(record.environment)
         elif record.HasField("stats"):
@@ -48,26 +56,42 @@ class Facts:
             self.last = max(self.last, milliseconds(record.output_raw.timestamp))
         elif record.HasField("history"):
             self.last = max(self.last, logged_at(record.history) or 0)
+            self.logged.update(item.nested_key[0] if item.nested_key else item.key for item in record.history.item)
         elif record.HasField("exit"):
             self.exit_code = record.exit.exit_code
 
     def learn_files(self, files: Path) -> None:
-        """Take what the files beside the log say: ``wandb-metadata.json`` and ``requirements.txt``, if they are there.
+        """Take what the files beside the log say, if they are there: the machine, the packages, and the summary, which is written last.
 
         Raises:
             OSError: one is there and cannot be read; what a run was copied without never comes later.
         """
-        try:
-            said = json.loads((files / "wandb-metadata.json").read_bytes())
-        except (FileNotFoundError, ValueError):  # it is an artifact as well, so nothing is lost
-            said = None
-        if isinstance(said, dict):
-            self._learn_metadata(said)
+        self._learn_metadata(_json_of(files / "wandb-metadata.json"))
+        self.summary |= _json_of(files / "wandb-summary.json")
         try:
             lines = (files / "requirements.txt").read_text(errors="replace").splitlines()
         except FileNotFoundError:
             return
         self.packages |= {name: version for name, mark, version in (line.partition("==") for line in lines) if mark}
+
+    def params(self, skipped: Skipped) -> dict[str, Any]:
+        """The config without W&B's own, and with null for what cannot be read, which is counted."""
+        config = {name: value for name, value in self.config.items() if name != "_wandb"}
+        return {name: _plain(value, skipped) for name, value in config.items()}
+
+    def summary_values(self, skipped: Skipped) -> dict[str, float]:
+        """The summary's numbers and flags by their names, nested ones joined by ``/``.
+
+        Anything else is counted, but for the last of what the history has: that is taken, or counted, with the history.
+        """
+        values: dict[str, float] = {}
+        for key, value in _leaves({name: value for name, value in self.summary.items() if name not in HistoryValues.internal}):
+            number = _number_or_reason(key, value)
+            if isinstance(number, float):
+                values[key] = number
+            elif key.partition("/")[0] not in self.logged:
+                skipped.add(number)
+        return values
 
     def provenance(self) -> dict[str, Any]:
         found = {"python": self.python, "packages": self.packages, "hardware": self.hardware}
@@ -76,21 +100,11 @@ class Facts:
     def _learn_run(self, run: Any) -> None:
         self.run = run
         self.started = self.started or milliseconds(run.start_time)
-        self._learn_config(run.config)
+        _update(self.config, run.config)
+        _update(self.summary, run.summary)
         if run.host:
             self.hardware["host"] = run.host
         self._learn_git(run.git.commit, run.git.remote_url)
-
-    def _learn_config(self, config: Any) -> None:
-        """An update says a value's whole new content, or that of a name inside of it."""
-        for name, value in tree_of(item for item in config.update if not item.nested_key).items():
-            self.config[name] = _plain(value)
-        for item in config.update:
-            if item.nested_key:
-                _merge(self.config, tree_of([item]))
-        for item in config.remove:
-            _remove(self.config, list(item.nested_key) or [item.key])
-        self.config.pop("_wandb", None)
 
     def _learn_environment(self, said: Any) -> None:
         names = [gpu.name for gpu in said.gpu_nvidia] or [said.gpu_type] * said.gpu_count
@@ -150,13 +164,59 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _plain(value: Any) -> Any:
-    """A config's value, without what could not be read."""
+def _json_of(path: Path) -> dict[str, Any]:
+    """The names and values of a JSON file; none where there is no such file, or it is damaged: it is an artifact as well."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    value = parsed(content.decode(errors="replace"))
+    return value if isinstance(value, dict) else {}
+
+
+def _plain(value: Any, skipped: Skipped) -> Any:
+    """A config's value, with null for what could not be read."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return None if value is NOT_JSON else value
+        return {name: _plain(inner, skipped) for name, inner in value.items()}
+    if value is NOT_JSON:
+        skipped.add("values of configs that are not JSON")
+        return None
+    return value
+
+
+def _leaves(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """What nested dicts hold, by names joined by ``/``, without nulls. A medium is one value."""
+    for name, value in values.items():
+        if isinstance(value, dict) and "_type" not in value:
+            yield from _leaves(value, f"{prefix}{name}/")
+        elif value is not None:
+            yield f"{prefix}{name}", value
+
+
+def _number_or_reason(key: str, value: Any) -> float | str:
+    """A summary's value as a number, or why it is not taken."""
+    if not is_key(key):
+        return "summary values with a name that is empty, longer than 256 characters or has control characters"
+    if value is NOT_JSON:
+        return "values of summaries that are not JSON"
+    try:
+        number = number_of(value)
+    except OverflowError:
+        return "integers in summaries that a float64 does not hold"
+    if number is not None:
+        return number
+    reasons: dict[type, str] = {str: "texts in summaries", list: "lists in summaries"}
+    return reasons.get(type(value), "media in summaries")
+
+
+def _update(tree: dict[str, Any], record: Any) -> None:
+    """Take a record of a config or a summary: an update says a value's whole new content, or that of a name inside of it."""
+    tree.update(tree_of(item for item in record.update if not item.nested_key))
+    for item in record.update:
+        if item.nested_key:
+            _merge(tree, tree_of([item]))
+    for item in record.remove:
+        _remove(tree, list(item.nested_key) or [item.key])
 
 
 def _merge(into: dict[str, Any], tree: dict[str, Any]) -> None:
@@ -164,7 +224,7 @@ def _merge(into: dict[str, Any], tree: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(into.get(name), dict):
             _merge(into[name], value)
         else:
-            into[name] = _plain(value)
+            into[name] = value
 
 
 def _remove(tree: dict[str, Any], names: list[str]) -> None:

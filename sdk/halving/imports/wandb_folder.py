@@ -25,6 +25,11 @@ from halving.query.liveness import RECENT_SECONDS
 
 _NO_PROJECT = "uncategorized"  # what W&B calls it
 _OWN_ARTIFACTS = frozenset({"run_table", "wandb-history"})  # which W&B makes of a history's tables, and of the history itself
+_UNREAD = {
+    "alert": "alerts",
+    "tbrecord": "TensorBoard folders that were synced (import these)",
+    "use_artifact": "artifacts that runs used",
+}
 _NAMED = re.compile(r"(?:offline-)?run-(?:\d{8}_\d{6}-)?(.+?)(?:\.wandb)?")
 _ACCEPTED = "give a folder that has W&B's runs (offline-run-…/run-ID.wandb), one of them, or its .wandb file"
 
@@ -161,7 +166,7 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
             "run": "/".join(part for part in (said.entity, theirs, logs[0].run) if part),
             "path": str(logs[0].path.parent),
         },
-        params=facts.config,
+        params=facts.params(skipped),
         tags={tag: "true" for tag in said.tags if tag} | named,
         started=iso(facts.started),
         ended=iso(facts.last) if facts.last else None,
@@ -169,6 +174,7 @@ def _foreign_run(logs: list[_Log], project: str | None, skipped: Skipped) -> For
         pieces=partial(_pieces, logs, facts.started, skipped),
         provenance=facts.provenance(),
         artifacts=partial(_artifacts, logs, skipped),
+        summary=facts.summary_values(skipped),
     )
 
 
@@ -195,8 +201,8 @@ def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position
                 HistoryValues(builder, at, log.files, skipped).add(tree_of(record.history.item))
             elif record.HasField("stats"):
                 _add_stats(builder, record.stats, started, skipped)
-            elif record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:
-                skipped.add("artifacts logged with log_artifact (their files are not in the run's folder)")
+            elif reason := _not_taken(record):
+                skipped.add(reason)
             exited = exited or record.HasField("exit")
             builder.position[log.mark] = [0, place.end]
             if builder.full:
@@ -204,6 +210,15 @@ def _pieces(logs: list[_Log], started: int, skipped: Skipped, position: Position
                 exited = False
     if len(builder) or exited:
         yield builder.take()
+
+
+def _not_taken(record: Any) -> str | None:
+    """What a record has that W&B shows, and that has no form here."""
+    if record.HasField("artifact") and record.artifact.type not in _OWN_ARTIFACTS:
+        return "artifacts logged with log_artifact (their files are not in the run's folder)"
+    if record.HasField("metric") and record.metric.step_metric and not record.metric.expanded_from_glob:
+        return "x axes of their own (define_metric with step_metric; the values are taken)"
+    return next((reason for kind, reason in _UNREAD.items() if record.HasField(kind)), None)
 
 
 def _step_of(history: Any) -> int:

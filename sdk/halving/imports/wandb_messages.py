@@ -12,12 +12,17 @@ from halving.errors import ExtraMissing, HalvingError
 _FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its number and type; one with * is repeated
     "Record": {
         "history": (2, "HistoryRecord"),
+        "summary": (3, "SummaryRecord"),
         "config": (5, "ConfigRecord"),
         "stats": (7, "StatsRecord"),
         "artifact": (8, "ArtifactRecord"),
+        "tbrecord": (9, "Unread"),
+        "alert": (10, "Unread"),
+        "metric": (12, "MetricRecord"),
         "output_raw": (13, "OutputRawRecord"),
         "run": (17, "RunRecord"),
         "exit": (18, "RunExitRecord"),
+        "use_artifact": (25, "Unread"),
         "environment": (26, "EnvironmentRecord"),
     },
     "Timestamp": {"seconds": (1, "int64"), "nanos": (2, "int32")},
@@ -27,6 +32,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its nu
         "entity": (2, "string"),
         "project": (3, "string"),
         "config": (4, "ConfigRecord"),
+        "summary": (5, "SummaryRecord"),
         "run_group": (6, "string"),
         "job_type": (7, "string"),
         "display_name": (8, "string"),
@@ -38,9 +44,10 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its nu
         "git": (21, "GitRepoRecord"),
     },
     "ConfigRecord": {"update": (1, "Item*"), "remove": (2, "Item*")},
+    "SummaryRecord": {"update": (1, "Item*"), "remove": (2, "Item*")},
     "HistoryRecord": {"item": (1, "Item*"), "step": (2, "HistoryStep")},
     "HistoryStep": {"num": (1, "int64")},
-    "Item": {  # of a config and of a history; a config's has value_json only
+    "Item": {  # of a config, a summary and a history; only a history's has more than value_json
         "key": (1, "string"),
         "nested_key": (2, "string*"),
         "boolean": (4, "bool"),
@@ -52,6 +59,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its nu
     },
     "StatsRecord": {"timestamp": (2, "Timestamp"), "item": (3, "StatsItem*")},
     "StatsItem": {"key": (1, "string"), "value_json": (16, "string")},
+    "MetricRecord": {"step_metric": (4, "string"), "expanded_from_glob": (10, "bool")},
     "ArtifactRecord": {"type": (4, "string")},
     "OutputRawRecord": {"timestamp": (2, "Timestamp")},
     "RunExitRecord": {"exit_code": (1, "int32")},
@@ -71,6 +79,7 @@ _FIELDS: dict[str, dict[str, tuple[int, str]]] = {  # message to field to its nu
     },
     "MemoryInfo": {"total": (1, "uint64")},
     "GpuNvidiaInfo": {"name": (1, "string")},
+    "Unread": {},  # what is only counted
 }
 
 

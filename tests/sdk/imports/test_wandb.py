@@ -17,6 +17,8 @@ from halving import Store
 from halving.cli.main import main
 from halving.errors import ExtraMissing
 from halving.imports import wandb_messages
+from halving.query.curve_stats import fill_last
+from halving.query.runs import read_run
 from tests.permissions import forbidden
 from tests.sdk.imports.tools import python_with
 from tests.sdk.imports.wandb_files import (
@@ -303,6 +305,8 @@ run = wandb.init(
     resume="allow" if how == "resume" else None,
 )
 run.config.update({"late": 5})
+run.define_metric("acc", summary="max")
+run.define_metric("valid/*", step_metric="epoch")
 if how == "kill":
     log = Path(run.dir).parent / f"run-{run_id}.wandb"
     step = 0
@@ -316,7 +320,7 @@ pixels = lambda: noise.integers(0, 255, (8, 9, 3), dtype=np.uint8)
 for step in range(steps):
     run.log({
         "loss": 1 / (step + 1), "flag": step % 2 == 0, "train/acc": np.float32(0.5), "nan": math.nan, "inf": -math.inf,
-        "nested": {"a": step, "b": {"c": 2}},
+        "nested": {"a": step, "b": {"c": 2}}, "acc": 1 / (step + 1), "valid/loss": step, "epoch": step,
     })
 if how != "resume":
     run.log({
@@ -329,6 +333,9 @@ if how != "resume":
         "page": wandb.Html("<b>x</b>"),
         "list": [1, 2, 3],
     }, step=1000)
+run.summary["best"] = 0.9
+run.summary["loss"] = 0.25
+run.alert("title", "text")
 Path("weights.txt").write_text("weights")
 run.save("weights.txt")
 if how == "fail":
@@ -396,6 +403,9 @@ def expected_points(steps: int = STEPS, first: int = 0) -> list[tuple[str, int, 
             "inf": float("-inf"),
             "nested/a": float(number),
             "nested/b/c": 2.0,
+            "acc": 1 / (number + 1),
+            "valid/loss": float(number),
+            "epoch": float(number),
         }
         rows += [(key, first + number, str(value)) for key, value in values.items()]
     return sorted(rows)
@@ -422,7 +432,23 @@ def test_what_wandb_logged_is_what_the_store_has(runs: Path, store: Store, impor
         assert store.get_blob(by_key["text"]["digest"]) == b"some words"
         (picture,) = runs.glob(f"*-{run}/files/media/images/image_*")
         assert store.get_blob(by_key["image"]["digest"]) == picture.read_bytes()
-    assert said["not_taken"] == {"lists in a history": 2, "media of W&B's kind 'html-file'": 2}
+    axes = "x axes of their own (define_metric with step_metric; the values are taken)"
+    assert said["not_taken"] == {"lists in a history": 2, "media of W&B's kind 'html-file'": 2, "alerts": 2, axes: 3}
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("wandb")
+def test_a_runs_summary_is_what_it_shows_as_its_values(runs: Path, store: Store, imported: Import) -> None:
+    imported(runs)
+    (info,) = fill_last(store, [read_run(store, "My-digits", "good")])
+    assert {name: info.summary[name] for name in ("best", "loss", "acc", "acc/max")} == {
+        "best": 0.9,
+        "loss": 0.25,
+        "acc": 1 / STEPS,
+        "acc/max": 1.0,
+    }
+    (killed,) = fill_last(store, [read_run(store, "My-digits", "killed")])
+    assert killed.summary["loss"] == 1 / sum(key == "loss" for key, _, _ in logged_of(store, "My-digits", "killed"))
 
 
 @pytest.mark.slow

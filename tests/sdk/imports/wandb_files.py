@@ -67,6 +67,18 @@ def history_record(step: int, values: dict[str, Any]) -> bytes:
     return bytes(record.SerializeToString())
 
 
+def summary_record(values: dict[str, Any], remove: tuple[str, ...] = (), *, nested: bool = False) -> bytes:
+    """What a training says by ``run.summary[…] = …`` and ``del run.summary[…]``, or, ``nested``, what W&B says with each step."""
+    record = record_class()()
+    record.summary.SetInParent()
+    for name, value in values.items():
+        names: dict[str, Any] = {"nested_key": name.split("/")} if nested else {"key": name}
+        record.summary.update.add(**names, value_json=value if isinstance(value, bytes) else json.dumps(value))
+    for name in remove:
+        record.summary.remove.add(nested_key=name.split("/")) if "/" in name else record.summary.remove.add(key=name)
+    return bytes(record.SerializeToString())
+
+
 def exit_record(code: int) -> bytes:
     record = record_class()()
     record.exit.exit_code = code
