@@ -1,4 +1,4 @@
-"""``halving import``: runs that TensorBoard, W&B, MLflow or trackio recorded."""
+"""``halving import``: runs that TensorBoard, W&B, MLflow, Neptune or trackio recorded."""
 
 import argparse
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from halving.cli.output import console, print_json, print_table
-from halving.errors import HalvingError
+from halving.errors import HalvingError, InvalidInput
 from halving.identifiers import check_name
 from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
@@ -16,9 +16,15 @@ from halving.imports.reading import Unreadable
 from halving.records.redaction import without_password
 from halving.store.store import Store
 
-TOOLS = {"tensorboard": "tensorboard", "wandb": "wandb_folder", "mlflow": "mlflow_tracking", "trackio": "trackio"}
+TOOLS = {
+    "tensorboard": "tensorboard",
+    "wandb": "wandb_folder",
+    "mlflow": "mlflow_tracking",
+    "neptune": "neptune",
+    "trackio": "trackio",
+}
 _FAILED = {"outcome": "failed", "points": 0, "media": 0, "artifacts": 0}
-Reader = Callable[[str, str | None, Skipped], Iterator[ForeignRun | Unreadable]]
+Reader = Callable[..., Iterator[ForeignRun | Unreadable]]
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -34,7 +40,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     skipped = Skipped()
     taken: Counter[str] = Counter()
     rows: list[dict[str, Any]] = []
-    for run in read(arguments.source, project, skipped):
+    for run in read(arguments.source, project, skipped, **_options(arguments)):
         rows.append(_copied(store, run, skipped, taken))
         if not arguments.json:
             print(_line(rows[-1]), file=sys.stderr, flush=True)
@@ -45,6 +51,17 @@ def run_import(arguments: argparse.Namespace) -> int:
         return 1 if failed else 0
     _print_counts(rows, taken, skipped)
     return 1 if failed else 0
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, str]:
+    """What a tool's reader takes beside the source and the project."""
+    if arguments.files is None:
+        return {}
+    if arguments.tool != "neptune":
+        raise InvalidInput(
+            f"--files {arguments.files!r} is not accepted for {arguments.tool}: neptune alone has its files in a folder of their own"
+        )
+    return {"files": arguments.files}
 
 
 def _copied(store: Store, run: ForeignRun | Unreadable, skipped: Skipped, taken: Counter[str]) -> dict[str, Any]:

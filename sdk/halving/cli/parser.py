@@ -104,13 +104,14 @@ def add_commands(commands: Any) -> None:
     imported = _command(
         commands, "import", "copy the runs that another tool recorded; again, to go on or to take what is new", "imports:run_import"
     )
-    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow", "trackio"), help="who recorded them")
+    imported.add_argument("tool", choices=("tensorboard", "wandb", "mlflow", "neptune", "trackio"), help="who recorded them")
     imported.add_argument(
         "source",
         metavar="SOURCE",
         help="tensorboard: a folder of event files; wandb: a folder of offline runs; mlflow: a tracking URI, such as http://host:5000, "
-        "sqlite:///mlflow.db or ./mlruns; trackio: its folder, or a PROJECT.db in it",
+        "sqlite:///mlflow.db or ./mlruns; neptune: the folder that neptune-exporter wrote; trackio: its folder, or a PROJECT.db in it",
     )
+    imported.add_argument("--files", metavar="FOLDER", help="neptune: its exporter's files (default: files/ beside its data/)")
     imported.add_argument("--project", "-p", metavar="NAME", help="put every run into this project (default: as the tool has it)")
 
 

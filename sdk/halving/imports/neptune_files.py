@@ -1,0 +1,121 @@
+"""The files of a run that neptune-exporter has downloaded: by the paths in its rows, inside of its folder of files."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from halving.errors import InvalidInput
+from halving.imports.foreign_run import Artifact, Skipped
+from halving.imports.neptune_parts import STEP_UNIT
+from halving.imports.reading import LEFT_BEHIND, files_below, is_left_behind
+from halving.ingest.media import Image
+
+FILE_TYPES = ("file", "file_series", "file_set", "artifact")
+_GONE = "files that are not there (--files FOLDER says where neptune-exporter put them)"
+_OUTSIDE = "files whose path leads out of the folder of files"
+
+
+class Files:
+    """The files that the exporter has downloaded, by the paths in its rows."""
+
+    def __init__(self, folders: list[Path], skipped: Skipped) -> None:
+        self._folders, self._skipped = [folder.resolve() for folder in folders], skipped
+
+    def find(self, name: str) -> Path | None:
+        """A file or a folder; None where it is not there.
+
+        Raises:
+            InvalidInput: the name leads out of the folder of files, as a forged one does.
+        """
+        leads_out = False
+        for folder in self._folders:
+            try:
+                path = (folder / name).resolve()
+            except (OSError, RuntimeError, ValueError):  # a null character, a loop of links
+                leads_out = True
+                continue
+            if path == folder or not path.is_relative_to(folder):
+                leads_out = True
+            elif path.exists():
+                return path
+        if leads_out:
+            raise InvalidInput(f"path {name!r:.200} is not accepted: give one inside of the folder of files")
+        return None
+
+    def image(self, name: str) -> Image | None:
+        """A file that is a PNG or JPEG; None where it is another, is not there or is not accepted."""
+        try:
+            path = self.find(name)
+            return Image(path) if path and path.is_file() else None
+        except InvalidInput:
+            return None
+
+    def is_absent(self, name: str) -> bool:
+        """Whether a file is not there, and may come with another ``--files``."""
+        try:
+            return self.find(name) is None
+        except InvalidInput:
+            return False
+
+    def artifacts(self, name: str, kind: str, path: str, step: int | None) -> Iterator[Artifact]:
+        """What an attribute of the run is here: a file, or those of its folder; an image of a series is none, for it is a medium.
+
+        Args:
+            name: the attribute's.
+            kind: the attribute's type.
+            path: as the row has it.
+            step: of a series, in millionths.
+        """
+        try:
+            there = self.find(path)
+        except InvalidInput:
+            self._skipped.add(_OUTSIDE)
+            return
+        if there is None:
+            self._skipped.add(_GONE)
+        elif there.is_dir():
+            yield from self._tree(name, path, there)
+        elif kind != "file_series":
+            if kind == "artifact":
+                self._skipped.add("artifacts that Neptune only tracks (the lists of their files are taken)")
+            yield _artifact(_with_suffix(name, there), there)
+        elif self.image(path) is None:
+            yield _artifact(_with_suffix(f"{name}/{_written(step)}", there), there)
+
+    def _tree(self, name: str, path: str, folder: Path) -> Iterator[Artifact]:
+        for below in files_below(folder, left_behind=True):
+            inner = below.relative_to(folder).as_posix()
+            if is_left_behind(inner):
+                self._skipped.add(LEFT_BEHIND)
+                continue
+            try:
+                there = self.find(f"{path}/{inner}")
+            except InvalidInput:
+                self._skipped.add(_OUTSIDE)
+                continue
+            if there is None:
+                self._skipped.add(_GONE)
+            else:
+                yield _artifact(f"{name}/{inner}", there)
+
+
+def _artifact(name: str, path: Path) -> Artifact:
+    return Artifact(name, partial(_content, path), path.stat().st_size)
+
+
+def _content(path: Path) -> AbstractContextManager[bytes | Path]:
+    return nullcontext(path)
+
+
+def _with_suffix(name: str, path: Path) -> str:
+    return name if PurePosixPath(name).suffix == path.suffix else f"{name}{path.suffix}"
+
+
+def _written(step: int | None) -> str:
+    """A step as Neptune shows it: 3, 0.5."""
+    if step is None:
+        return "file"
+    whole, part = divmod(abs(step), STEP_UNIT)
+    digits = f"{whole}.{part:06d}".rstrip("0").rstrip(".")
+    return f"-{digits}" if step < 0 else digits
