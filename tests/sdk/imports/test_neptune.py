@@ -385,7 +385,7 @@ def test_what_a_run_printed_is_one_file(exports: Path, root: str, capsys: Captur
 
 
 def test_what_has_no_form_here_is_counted(exports: Path, root: str, capsys: Capture) -> None:
-    rows = [
+    rows: list[Row] = [
         {"attribute_path": "source_code/git", "attribute_type": "git_ref", "string_value": "x"},
         {"attribute_path": "sys/state", "attribute_type": "run_state"},
         {"attribute_path": "what", "attribute_type": None},
