@@ -173,7 +173,8 @@ def leaderboard(project: str, metric: str, *, direction: Direction, limit: int |
 
     Returns:
         ``rank`` (from 1), ``run``, ``value`` (the best finite), ``step`` (its first), ``last`` (the latest value), ``status``, and a
-        column ``params.NAME`` for each param, nested ones as ``params.optimizer/lr``; numbers where all runs have numbers, else text.
+        column ``params.NAME`` for each param, nested ones as ``params.optimizer/lr``; numbers where all runs have numbers that one type
+        holds exactly (beyond 64 bits decimals of 38 digits), else text.
 
     Raises:
         NotFound: no such project, or none of its runs has the metric.

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -140,16 +141,30 @@ def _single(unit: Any, step: str, time: str) -> tuple[int | None, int | None]:
 
 
 def _column(values: list[Any]) -> "pa.Array":
+    """A param's values as a column, each exactly what it is; as text where the runs' values are of several kinds."""
     import pyarrow as pa
 
     given = [value for value in values if value is not None]
     if all(isinstance(value, bool) for value in given):
         return pa.array(values, pa.bool_())
     if all(is_number(value) for value in given):
-        if all(isinstance(value, int) and abs(value) < 2**63 for value in given):
-            return pa.array(values, pa.int64())
-        return pa.array([None if value is None else float(value) for value in values], pa.float64())
+        if all(isinstance(value, int) for value in given):
+            largest = max(abs(value) for value in given)
+            if largest < 2**63:
+                return pa.array(values, pa.int64())
+            if largest < 10**38:
+                return pa.array([None if value is None else Decimal(value) for value in values], pa.decimal128(38, 0))
+        elif all(_is_exact(value) for value in given):
+            return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array([as_text(value) for value in values], pa.string())
+
+
+def _is_exact(value: float) -> bool:
+    """Whether a double holds a number exactly: a float is one, a large whole number may not be."""
+    try:
+        return isinstance(value, float) or float(value) == value
+    except OverflowError:
+        return False
 
 
 def _texts(names: list[str], lengths: list[int]) -> "pa.DictionaryArray":

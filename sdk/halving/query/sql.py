@@ -6,7 +6,7 @@
 | ``points`` | ``project, run, attempt, key, step, wall_time, value``: all that was logged |
 | ``runs`` | ``project, run, status, started, ended, seconds, attempts, epoch, seed, sweep, trial, git_commit, git_dirty, lifecycle`` |
 | | (active, archived or deleted: all are there), and ``tags, parent, summary`` as JSON |
-| ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value`` (text), ``number`` (null where it is not a number) |
+| ``params`` | ``project, run, name`` (nested ones as ``optimizer/lr``), ``value`` (exact text), ``number`` (nearest double or null) |
 | ``media`` | ``project, run, key, step, wall_time, attempt, kind, digest, bytes, media_type`` |
 
 Only the views that the query names are made, and making them opens no file of points. How much is read of those depends on

@@ -1,6 +1,7 @@
 """How a run begins: in your own script, or as an attempt at a trial."""
 
 import contextlib
+import operator
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 from halving.distributed.joining import ranks_of_process
 from halving.distributed.ranks import ALONE, Ranks
-from halving.errors import NotFound
+from halving.errors import InvalidInput, NotFound
 from halving.identifiers import check_name, new_id
 from halving.records.plain_config import recorded_params
 from halving.records.run_record import RunRecords
@@ -54,7 +55,7 @@ def init(
             ``HALVING_URL``). Everything is sent there; while it does not answer, the journal on this machine keeps it.
         token: of that server (default: ``HALVING_TOKEN``).
         id: continue this run; ``restore`` gives its latest checkpoint. (A new id starts a run of that id.)
-        seed: seeds ``random``, numpy and torch, and is recorded.
+        seed: seeds ``random``, numpy and torch, and is recorded: a whole number from 0 to 2**63 - 1.
         tags: labels of your choice, recorded.
         strict: raise in ``log()`` for a wrong name or value. By default it is left out, counted and warned about: many hours of
             training must not end because of a metric.
@@ -65,10 +66,11 @@ def init(
         system_metrics: seconds between samples of CPU, memory, disk, network and GPUs (extras ``system`` and ``gpu``); None for none.
 
     Raises:
-        InvalidInput: a name, a hyperparameter or the address is not accepted.
+        InvalidInput: a name, a hyperparameter, the seed or the address is not accepted.
         AlreadyExists: the run ``id`` exists with other hyperparameters.
         StoreError: the store cannot be written, or was unavailable for ten minutes.
     """
+    seed = _check_seed(seed)
     ranks = ranks_of_process() if distributed else ALONE
     number, parent = next(_ORDINALS), {"tags": dict(tags)} if tags else {}
     rerun = RerunRequest.from_environment()
@@ -120,6 +122,19 @@ def open_trial(context: TrialContext, controller: Controller, ranks: Ranks = ALO
         recorded={"trial": context.as_recorded()},
         ranks=ranks,
     )
+
+
+def _check_seed(seed: Any) -> int | None:
+    """Give a seed as Python's own whole number, which NumPy's and torch's are not.
+
+    Raises:
+        InvalidInput: it is none that every library takes and every database holds.
+    """
+    with contextlib.suppress(TypeError):
+        number = None if seed is None else operator.index(seed)
+        if not isinstance(seed, bool) and (number is None or 0 <= number < 2**63):
+            return number
+    raise InvalidInput(f"seed = {seed!r:.200} is not accepted: give a whole number from 0 to 2**63 - 1")
 
 
 def _agreed(store: Store, project: str, id: str | None, config: Any, seed: int | None) -> dict[str, Any]:

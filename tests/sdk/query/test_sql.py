@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import given
 from halving import InvalidInput, NotFound, Store, Text, init
 from halving.metrics.manifest import publish_manifest, read_manifest
 from halving.query.api import best, curves, last, leaderboard, sql
+from halving.query.curve_table import as_text
 from tests.sdk.query.test_api import FORMS, Logged, histories, put_record, put_segment, rows, same, slow, stitched, store_of
 
 
@@ -121,6 +123,36 @@ def test_a_question_that_is_none_is_refused_and_changes_nothing(store: Store, qu
     with pytest.raises(InvalidInput, match=message):
         sql(query.format(store=store.root), root=store)
     assert sorted(path for path in Path(store.root).rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, 2**53 + 1], "int64", [1, 2**53 + 1]),
+        ([2**63 - 1, -(2**63) + 1], "int64", [2**63 - 1, -(2**63) + 1]),
+        ([2**63, 1], "decimal128(38, 0)", [2**63, 1]),
+        ([12345678901234567890, 12345678901234567891], "decimal128(38, 0)", [12345678901234567890, 12345678901234567891]),
+        ([10**38 - 1, -(10**38) + 1, None], "decimal128(38, 0)", [10**38 - 1, -(10**38) + 1, None]),
+        ([10**38, 1], "string", [str(10**38), "1"]),
+        ([10**400, 0.5], "string", [str(10**400), "0.5"]),
+        ([2**53, 0.5], "double", [2.0**53, 0.5]),
+        ([2**70, 0.5, None], "double", [2.0**70, 0.5, None]),
+        ([2**53 + 1, 0.5], "string", [str(2**53 + 1), "0.5"]),
+        ([12345678901234567891, 1e300], "string", ["12345678901234567891", "1e+300"]),
+        ([math.inf, 3], "double", [math.inf, 3.0]),
+        ([True, 1], "string", ["true", "1"]),
+        ([True, None], "bool", [True, None]),
+        (["a", 2**64], "string", ["a", str(2**64)]),
+    ],
+)
+def test_the_leaderboards_params_are_exactly_what_they_are(store: Store, values: list[Any], kind: str, expected: list[Any]) -> None:
+    for number, value in enumerate(values):
+        with init("p", {"id": value}, store.root, id=f"r{number}", system_metrics=None) as run:
+            run.log({"loss": float(number)}, step=0)
+    column = leaderboard("p", "loss", direction="minimize", root=store)["params.id"]
+    assert (str(column.type), column.to_pylist()) == (kind, expected)
+    texts = sql("select value from params order by run", root=store)["value"].to_pylist()
+    assert texts == [as_text(value) for value in values]
 
 
 def test_the_leaderboard_ranks_runs_by_their_best_value_with_their_params(store: Store) -> None:

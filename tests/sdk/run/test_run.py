@@ -123,6 +123,19 @@ def test_names_that_could_not_be_paths_are_refused_before_anything_is_written(st
     assert store.names("") == []
 
 
+@pytest.mark.parametrize("seed", [-1, -(2**63), 2**63, 2**64 - 1, 10**400, 0.5, 5.0, math.nan, math.inf, "7", "", True, False, [1], b"1"])
+def test_a_seed_that_is_not_accepted_is_refused_before_anything_is_there(tmp_path: Path, seed: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^seed = .* is not accepted: give a whole number from 0 to 2\*\*63 - 1$"):
+        halving.init("p", {}, tmp_path / "root", seed=seed)
+    assert not (tmp_path / "root").exists()
+
+
+@pytest.mark.parametrize(("seed", "recorded"), [(0, 0), (2**63 - 1, 2**63 - 1), (np.int64(7), 7), (np.uint64(2**62), 2**62), (None, None)])
+def test_a_seed_is_recorded_as_the_whole_number_that_it_is(tmp_path: Path, seed: Any, recorded: int | None) -> None:
+    with halving.init("p", {}, tmp_path / "root", seed=seed, system_metrics=None) as run:
+        assert (run.seed, type(run.seed)) == (recorded, type(recorded))
+
+
 def test_the_same_seed_gives_the_same_random_numbers(store: Store) -> None:
     drawn = []
     for run_id in ("a", "b"):
