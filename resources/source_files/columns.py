@@ -1,6 +1,7 @@
 """What columns files say they have, before a row is read; their union; and rows brought to it, each value as it was or refused."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,9 +102,9 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
 
 
 def _refuse_double_names(field: str, shown: str, names: list[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidInput(f"{field} is not accepted: {shown} has {names.count(name)} columns of the name {name!r}; give each its own")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidInput(f"{field} is not accepted: {shown} has {count} columns of the name {name!r}; give each its own")
 
 
 def as_united(
