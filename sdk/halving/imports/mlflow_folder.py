@@ -52,6 +52,7 @@ class Database:
                 tags=tags,
                 metrics=[row[0] for row in self._rows("select distinct key from metrics where run_uuid = ? order by key", run)],
                 datasets=self._datasets(run),
+                contexts=self._contexts(run),
             )
 
     def history(self, run: MlflowRun, metric: str) -> Iterator[Entry]:
@@ -71,6 +72,10 @@ class Database:
             "registered models": ("registered_models", ""),
             "logged models": ("logged_models", ""),
             "traces": ("trace_info", ""),
+            "tags of experiments": (
+                "experiment_tags",
+                "where experiment_id in (select experiment_id from experiments where lifecycle_stage = 'active')",
+            ),
         }
         found = {
             what: int(self._rows(f"select count(*) from {table} {where}")[0][0])
@@ -85,6 +90,13 @@ class Database:
             return [f"{name}@{digest}" for name, digest in self._rows(asked, run)]
         except SourceUnreadable:  # before MLflow 2.4 there were none
             return []
+
+    def _contexts(self, run: str) -> int:
+        try:
+            asked = "select count(*) from input_tags t join inputs i on i.input_uuid = t.input_uuid where i.destination_id = ?"
+            return int(self._rows(asked, run)[0][0])
+        except SourceUnreadable:  # before MLflow 2.4 there were none
+            return 0
 
 
 class Folder:
@@ -137,9 +149,17 @@ class Folder:
     def left_out(self) -> dict[str, int]:
         metas = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/meta.yaml")]
         runs = sum(not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas)
+        tags = [readable("", partial(_names, folder)) for folder in self._path.glob("[!.]*/tags")]
         experiments = len(list(self._path.glob(".trash/*/meta.yaml")))
         models = len(list(self._path.glob("models/*/meta.yaml")))
-        found = {"deleted runs": runs, "deleted experiments": experiments, "registered models": models}
+        found = {
+            "deleted runs": runs,
+            "deleted experiments": experiments,
+            "registered models": models,
+            "traces": len(list(self._path.glob("[!.]*/traces/*/trace_info.yaml"))),
+            "tags of experiments": sum(len(names) for names in tags if not isinstance(names, Unreadable)),
+            "datasets that runs used": len(list(self._path.glob("[!.]*/*/inputs/*/meta.yaml"))),
+        }
         return {what: count for what, count in found.items() if count}
 
 

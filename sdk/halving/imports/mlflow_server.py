@@ -22,6 +22,8 @@ from halving.imports.reading import Unreadable, readable
 
 _PAGE = 1_000  # runs, experiments
 _HISTORY_PAGE = 25_000
+_TRACES = 500  # the most that a server gives at once
+_TRACED_EXPERIMENTS = 100  # asked for at once
 _SECONDS = 120.0
 _LOGIN = "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -44,8 +46,7 @@ class Server:
         self._headers = _authorization(parts.username, parts.password)
 
     def experiments(self) -> list[Experiment | Unreadable]:
-        found = self._pages("experiments/search", "experiments", {"max_results": _PAGE})
-        return [readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row)) for row in found]
+        return [readable(str(row.get("experiment_id", "an experiment")), partial(_experiment, row)) for row in self._experiment_rows()]
 
     def runs(self, experiment: Experiment) -> Iterator[MlflowRun | Unreadable]:
         asked = {"experiment_ids": [experiment.id], "max_results": _PAGE, "order_by": ["attributes.start_time ASC"]}
@@ -81,12 +82,14 @@ class Server:
                     break
 
     def left_out(self) -> dict[str, int]:
-        every = [one.id for one in self.experiments() if isinstance(one, Experiment)]
+        rows = list(self._experiment_rows())
+        every = [row["experiment_id"] for row in rows if "experiment_id" in row]
         deleted = {"max_results": _PAGE, "view_type": "DELETED_ONLY"}
         asked = {"experiment_ids": every, "run_view_type": "DELETED_ONLY", "max_results": _PAGE}
         found = {
             "deleted experiments": sum(1 for _ in self._pages("experiments/search", "experiments", deleted)),
             "deleted runs": sum(1 for _ in self._pages("runs/search", "runs", asked)) if every else 0,
+            "tags of experiments": sum(len(row.get("tags", [])) for row in rows),
         }
         with contextlib.suppress(SourceUnreadable):  # a server without a registry
             found["registered models"] = sum(1 for _ in self._models())
@@ -94,7 +97,18 @@ class Server:
             found["logged models"] = (
                 sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every})) if every else 0
             )
+        with contextlib.suppress(SourceUnreadable):  # before MLflow 3
+            found["traces"] = sum(1 for _ in self._traces(every))
         return {what: count for what, count in found.items() if count}
+
+    def _experiment_rows(self) -> Iterator[Any]:
+        return self._pages("experiments/search", "experiments", {"max_results": _PAGE})
+
+    def _traces(self, experiments: list[str]) -> Iterator[Any]:
+        for first in range(0, len(experiments), _TRACED_EXPERIMENTS):
+            part = experiments[first : first + _TRACED_EXPERIMENTS]
+            places = [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}} for experiment in part]
+            yield from self._pages("traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0")
 
     def _models(self) -> Iterator[Any]:
         token = ""
@@ -105,11 +119,11 @@ class Server:
             if not token:
                 return
 
-    def _pages(self, path: str, field: str, asked: dict[str, Any]) -> Iterator[Any]:
+    def _pages(self, path: str, field: str, asked: dict[str, Any], version: str = "2.0") -> Iterator[Any]:
         token = ""
         while True:
             body = json.dumps({**asked, **({"page_token": token} if token else {})}).encode()
-            with self._open(f"api/2.0/mlflow/{path}", body) as answer:
+            with self._open(f"api/{version}/mlflow/{path}", body) as answer:
                 found = _json(answer, path)
             yield from found.get(field, [])
             token = found.get("next_page_token", "")
@@ -181,6 +195,7 @@ def _run(row: dict[str, Any]) -> MlflowRun:
         params={param["key"]: param.get("value", "") for param in data.get("params", [])},
         tags=tags,
         metrics=sorted({metric["key"] for metric in data.get("metrics", [])}),
+        contexts=sum(len(given.get("tags", [])) for given in inputs),
         datasets=[f"{given['dataset'].get('name', '')}@{given['dataset'].get('digest', '')}" for given in inputs],
     )
 

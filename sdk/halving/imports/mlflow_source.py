@@ -24,7 +24,8 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class MlflowRun:
-    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets`` as ``NAME@DIGEST``."""
+    """A run as MLflow has it: ``started`` and ``ended`` in ms since 1970, ``metrics`` the names, ``datasets`` as ``NAME@DIGEST``.
+    ``contexts`` is how many tags its datasets have, such as for what they were used."""
 
     id: str
     name: str
@@ -36,6 +37,7 @@ class MlflowRun:
     tags: dict[str, str]
     metrics: list[str]
     datasets: list[str] = field(default_factory=list)
+    contexts: int = 0
 
 
 class MlflowFile(NamedTuple):

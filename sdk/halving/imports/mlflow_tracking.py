@@ -94,6 +94,8 @@ def _foreign_run(
     kept = {_TAGS.get(name, name): value for name, value in run.tags.items() if name in _TAGS or not name.startswith("mlflow.")}
     if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _SHOWN]:
         skipped.add("MLflow's own tags (mlflow.…)", len(own))
+    if run.contexts:
+        skipped.add("contexts of datasets (for what a run used them)", run.contexts)
     named = {"name": run.name, "datasets": ", ".join(run.datasets)}
     git = {ours: run.tags[theirs] for ours, theirs in _GIT.items() if run.tags.get(theirs)}
     return ForeignRun(
