@@ -3,6 +3,8 @@
 That process runs a user's code, so nothing that it sends is ever unpickled: a message is JSON followed by arrays of fixed types, and
 everything in it is checked when it is read.
 
+A predictor sends an :class:`Answer` for each batch of rows, and :class:`Done` after the last; every other process sends one message.
+
 A message is the length of the JSON (8 bytes, big-endian), the JSON, and its parts one after another; ``parts`` in it are their lengths.
 """
 
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halving.run.evaluation import Evaluation
+from resources.evaluation.columns import Coded
 
 PLAIN = (str, int, float, bool, type(None))
 """The types that a prediction or a class may be of."""
@@ -26,11 +29,23 @@ _MOST_JSON = 256 << 20  # bytes; it becomes several times as much in memory
 
 @dataclass(frozen=True)
 class Answer:
-    """What a predictor returned, as plain values: predictions, or probabilities of classes, shape (rows, classes)."""
+    """What a predictor returned for a batch of rows: numbers or plain values, or probabilities of classes, shape (rows, classes)."""
 
-    predictions: list[Any] | None
+    predictions: Coded | NDArray[np.float64] | None
     probabilities: NDArray[Any] | None = None
     classes: tuple[Any, ...] | None = None
+
+    def __len__(self) -> int:
+        """Of how many rows it is."""
+        given = self.predictions if self.predictions is not None else self.probabilities
+        return 0 if given is None else len(given)
+
+
+@dataclass(frozen=True)
+class Done:
+    """There is an answer for every row, and these many rows."""
+
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Failed:
     reason: str
 
 
-Message = Answer | Evaluated | Served | Failed
+Message = Answer | Done | Evaluated | Served | Failed
 
 
 class Unreadable(ValueError):
@@ -81,14 +96,10 @@ def to_bytes(message: Message) -> bytes:
             probabilities = np.ascontiguousarray(message.probabilities, np.float64)
             classes = None if message.classes is None else list(message.classes)
             return _packed({"kind": "probabilities", "shape": probabilities.shape, "classes": classes}, [probabilities.tobytes()])
+        case Answer(predictions=Coded() as column):
+            return _packed({"kind": "values", "values": column.values}, [np.ascontiguousarray(column.codes, np.int32).tobytes()])
         case Answer():
-            values = message.predictions or []
-            if values and all(type(value) is float for value in values):
-                return _packed({"kind": "numbers"}, [np.array(values, np.float64).tobytes()])
-            # Each different value once: the JSON stays small however many rows there are.
-            places: dict[tuple[type, Any], int] = {}
-            codes = np.array([places.setdefault((type(value), value), len(places)) for value in values], np.int32)
-            return _packed({"kind": "values", "values": [value for _, value in places]}, [codes.tobytes()])
+            return _packed({"kind": "numbers"}, [np.ascontiguousarray(message.predictions, np.float64).tobytes()])
         case Evaluated():
             given = message.evaluation
             about = {
@@ -100,7 +111,7 @@ def to_bytes(message: Message) -> bytes:
             }
             columns = [np.ascontiguousarray(column, np.float64).tobytes() for column in given.scores.values()]
             return _packed(about, [*columns, *(figure.content for figure in message.figures)])
-        case Served() | Failed():
+        case Done() | Served() | Failed():
             return _packed({"kind": type(message).__name__.lower(), **message.__dict__}, [])
 
 
@@ -143,12 +154,14 @@ def _message(about: dict[str, Any], parts: list[memoryview]) -> Message:
             probabilities = np.frombuffer(parts[0], np.float64).reshape(_count(rows), _count(columns))
             return Answer(None, probabilities, None if classes is None else tuple(_plain(classes)))
         case "numbers":
-            return Answer(np.frombuffer(parts[0], np.float64).tolist())
+            return Answer(np.frombuffer(parts[0], np.float64))
         case "values":
             values, codes = _plain(about["values"]), np.frombuffer(parts[0], np.int32)
             if len(codes) and not 0 <= codes.min() <= codes.max() < len(values):
                 raise ValueError("a code of no value")
-            return Answer([values[code] for code in codes])
+            return Answer(Coded(values, codes))
+        case "done":
+            return Done(_count(about["rows"]))
         case "evaluation":
             names, figures = about["scores"], about["figures"]
             columns = [np.frombuffer(part, np.float64) for part in parts[: len(names)]]
@@ -203,4 +216,17 @@ def _count(value: Any) -> int:
     return value
 
 
-__all__ = ["PLAIN", "PLOTLY", "Answer", "Evaluated", "Failed", "Figure", "Message", "Served", "Unreadable", "from_bytes", "to_bytes"]
+__all__ = [
+    "PLAIN",
+    "PLOTLY",
+    "Answer",
+    "Done",
+    "Evaluated",
+    "Failed",
+    "Figure",
+    "Message",
+    "Served",
+    "Unreadable",
+    "from_bytes",
+    "to_bytes",
+]

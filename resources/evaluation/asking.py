@@ -4,9 +4,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver, get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -15,7 +15,7 @@ from halving import Evaluation, Store
 from halving.checkpoints.restoring import checkpoint_bytes
 from halving.errors import HalvingError, InvalidInput, NotFound
 from halving.records.memory_kills import MemoryKills
-from resources.evaluation.answers import Answer, Evaluated, Failed, Figure, Message, Served, Unreadable, from_bytes
+from resources.evaluation.answers import Answer, Done, Evaluated, Failed, Figure, Message, Served, Unreadable, from_bytes
 from resources.evaluation.memory_limit import LOOK_SECONDS, Family, MostMemory, most_memory
 from resources.evaluation.predictor_process import Question, answer
 from resources.execution.main_module import start_without_main
@@ -23,6 +23,7 @@ from resources.sweep_spec.evaluation import EvaluationLimits
 
 _END_SECONDS = 30.0
 _LENGTH, _AT_ONCE, _MOST_BYTES = 8, 1 << 20, 2 << 30
+_KEPT = 4  # a checkpoint that is read once for all batches takes at most this part of the memory, beside its copy in each call
 
 
 class PredictionFailed(HalvingError, RuntimeError):
@@ -31,26 +32,29 @@ class PredictionFailed(HalvingError, RuntimeError):
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back: a predictor's answer and cost of serving, or an evaluator's evaluation (:class:`halving.Evaluation`) and figures."""
+    """What came back: an evaluator's evaluation (:class:`halving.Evaluation`) and figures, or what serving a predictor costs."""
 
-    returned: Answer | Evaluation
+    evaluation: Evaluation | None
     figures: list[Figure]
     serving: dict[str, Any] | None
 
 
-def ask(question: Question, limits: EvaluationLimits) -> Answered:
+def ask(question: Question, limits: EvaluationLimits, take: Callable[[Answer], None] = lambda _: None) -> Answered:
     """Run a predictor or an evaluator within its limits; what serving costs is measured in a second process, which only serves.
+
+    Args:
+        take: is given a predictor's answer for each batch of the rows, in their order, as it comes; what it raises ends the process.
 
     Raises:
         PredictionFailed: naming the function, and what it raised or the limit that it met.
     """
     most = most_memory(limits.memory, "evaluation_limits.memory")
-    returned = _sent(question, limits, most, serving=False)
-    match returned:
+    last = _sent(replace(question, kept_bytes=most.memory // _KEPT), limits, most, take)
+    match last:
         case Evaluated():
-            return Answered(returned.evaluation, returned.figures, None)
-        case Answer():
-            return Answered(returned, [], _serving(question, limits, most))
+            return Answered(last.evaluation, last.figures, None)
+        case Done():
+            return Answered(None, [], _serving(question, limits, most))
         case _:
             raise PredictionFailed(f"{question.field} {question.function} sent no answer")
 
@@ -60,7 +64,7 @@ def _serving(question: Question, limits: EvaluationLimits, most: MostMemory) -> 
     served = Served()
     if question.serving_seconds:
         try:
-            sent = _sent(question, limits, most, serving=True)
+            sent = _sent(question, limits, most)
             served = sent if isinstance(sent, Served) else Served(error="it sent no cost of serving")
         except PredictionFailed as error:
             served = Served(error=str(error))
@@ -74,28 +78,35 @@ def _checkpoint_bytes(question: Question) -> int | None:
     return None
 
 
-def _sent(question: Question, limits: EvaluationLimits, most: MostMemory, *, serving: bool) -> Message:
-    """What a process sends that is started for it.
+def _sent(question: Question, limits: EvaluationLimits, most: MostMemory, take: Callable[[Answer], None] | None = None) -> Message:
+    """The last message of a process that is started for it.
+
+    Args:
+        take: of the answers before that; None: the process measures what serving costs, and sends no answers.
 
     Raises:
         PredictionFailed: it raised, met a limit, ended without a word, or sent what is no message.
     """
     ours, theirs = get_context("forkserver").Pipe()
     with _fork_server(question.function) as server:
-        process = server.Process(target=answer, args=(question, theirs, serving), name=question.function, daemon=False)
+        process = server.Process(target=answer, args=(question, theirs, take is None), name=question.function, daemon=False)
         memory = MemoryKills()
         start_without_main(process)
     theirs.close()
     try:
-        sent = from_bytes(_received(process, ours, question, limits, most, memory))
+        for content in _received(process, ours, question, limits, most, memory):
+            message = from_bytes(content)
+            if take is None or not isinstance(message, Answer):
+                break
+            take(message)
     except Unreadable as error:
         raise PredictionFailed(f"{question.field} {question.function}: {error}") from error
     finally:
         ours.close()
         _end(process)
-    if isinstance(sent, Failed):
-        raise PredictionFailed(sent.reason)
-    return sent
+    if isinstance(message, Failed):
+        raise PredictionFailed(message.reason)
+    return message
 
 
 @contextmanager
@@ -119,22 +130,25 @@ def _fork_server(function: str) -> Iterator[Any]:
 
 def _received(
     process: Any, connection: Connection, question: Question, limits: EvaluationLimits, most: MostMemory, memory: MemoryKills
-) -> bytearray:
-    """The bytes of what it sends. Neither the length that it announces nor a message without an end can make this wait or grow.
+) -> Iterator[bytearray]:
+    """The bytes of each message that it sends, without an end. Neither the length that one announces nor one that is not whole can make
+    this wait or grow.
 
     Raises:
-        PredictionFailed: it met a limit, or ended without a word.
+        PredictionFailed: it met a limit, or ended without a word more.
     """
     title, until = f"{question.field} {question.function}", time.monotonic() + limits.seconds
-    family, message = Family(process.pid), _Incoming(connection.fileno())
+    family, message, before = Family(process.pid), _Incoming(connection.fileno()), 0
     while True:
         ready = wait([connection, process.sentinel], LOOK_SECONDS)
         if connection in ready:
             message.read()
-            if message.size > _MOST_BYTES:
-                raise PredictionFailed(f"{title} returned {message.size >> 20}Mi, more than the {_MOST_BYTES >> 20}Mi that are accepted")
+            if (size := before + message.size) > _MOST_BYTES:
+                raise PredictionFailed(f"{title} returned {size >> 20}Mi, more than the {_MOST_BYTES >> 20}Mi that are accepted")
             if message.whole:
-                return message.content
+                yield message.content
+                message = _Incoming(connection.fileno())
+                before = size
         if message.ended or (process.sentinel in ready and connection not in ready):
             process.join()
             raise PredictionFailed(f"{title} {_how_it_ended(process.exitcode, memory)}")

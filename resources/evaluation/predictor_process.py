@@ -1,10 +1,13 @@
 """The process that a predictor or an evaluator runs in: it answers with what that returned, or with what serving costs.
 
+A predictor is called with a batch of the rows at a time, so however many there are, they take bounded memory here.
+
 Above it is one that waits for its end, and then ends everything that it has started. It imports little, because a fork server holds it
 ready; the process that asks is in :mod:`resources.evaluation.asking`.
 """
 
 import ctypes
+import math
 import os
 import signal
 import statistics
@@ -12,9 +15,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,14 +27,19 @@ import numpy as np
 import pyarrow as pa
 
 from halving import Dataset, Store, TrainedRun
+from halving.checkpoints.restoring import checkpoint_bytes, saved_state
 from halving.errors import InvalidInput
+from halving.models.loaded_run import restored
 from halving.run.evaluation import Evaluation
+from halving.store.retry import retry_while_unavailable
 from halving.trial.import_string import import_function, where
-from resources.evaluation.answers import PLAIN, PLOTLY, Answer, Evaluated, Failed, Figure, Message, Served, to_bytes
+from resources.evaluation.answers import PLAIN, PLOTLY, Answer, Done, Evaluated, Failed, Figure, Message, Served, to_bytes
+from resources.evaluation.columns import Coded, coded
 from resources.evaluation.memory_limit import goes_first
 
 _MOST_CALLS, _FEWEST_CALLS = 200, 5
 _PR_SET_CHILD_SUBREAPER = 36
+_MOST_ROWS, _MOST_BYTES = 1 << 16, 64 << 20  # of a batch
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,8 @@ class Question:
         dataset: name and digest of the snapshot, and the splits that are its train split.
         rows: a file with the predictor's table (Arrow IPC).
         serving_seconds: how long calls with one row, and with a batch, are timed; 0: they are not.
+        numbers: whether the target is judged as a number; what is predicted and is none is NaN then.
+        kept_bytes: a checkpoint of at most this size is read once for all batches after the first.
     """
 
     field: str
@@ -55,6 +66,27 @@ class Question:
     rows: str | None
     serving_seconds: float
     serving_batch: int
+    numbers: bool = False
+    kept_bytes: int = 0
+
+
+class RunOfBatches(TrainedRun):
+    """A run whose predictor is called for one batch after the other: a checkpoint that is small enough is read once for many calls.
+
+    Attributes:
+        kept_bytes: the most that a checkpoint may have for that.
+    """
+
+    kept_bytes = 0
+    _kept: dict[str, Any] | None = None
+
+    def restore(self, **state: Any) -> dict[str, Any]:
+        if self._kept is None:
+            if checkpoint_bytes(self.store, self.checkpoint) > self.kept_bytes:
+                return super().restore(**state)
+            read = partial(saved_state, self.store, self.checkpoint)
+            self._kept = retry_while_unavailable(self.store, f"restore() of {self.checkpoint}", read)
+        return restored(self._kept, state)
 
 
 class TimedRun(TrainedRun):
@@ -99,7 +131,8 @@ def _work(question: Question, connection: Connection, serving: bool) -> NoReturn
     try:
         os.setsid()
         goes_first()
-        _send(connection, to_bytes(_message(question, serving)))
+        for message in messages(question, serving):
+            _send(connection, to_bytes(message))
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1
@@ -138,20 +171,69 @@ def _send(connection: Connection, content: bytes) -> None:
             rest = rest[os.write(connection.fileno(), rest) :]
 
 
-def _message(question: Question, serving: bool) -> Message:
-    """What the function returned, or what serving costs."""
+def messages(question: Question, serving: bool) -> Iterator[Message]:
+    """What the function returned, of a predictor for one batch of the rows after the other; or what serving costs."""
     try:
         function = _imported(question)
         dataset = Dataset(Store(question.root), *question.dataset)
-        run = TimedRun(dataset.store, params=question.params, dataset=dataset, checkpoint_digest=question.checkpoint)
+        about: dict[str, Any] = {"params": question.params, "dataset": dataset, "checkpoint_digest": question.checkpoint}
         if question.rows is None:
-            return _evaluated(question, function(run, question.split))
-        table = pa.ipc.open_file(pa.memory_map(question.rows)).read_all()
-        return _cost(question, run, function, table) if serving else _plain(question, function(run, table))
+            yield _evaluated(question, function(TrainedRun(dataset.store, **about), question.split))
+        elif serving:
+            with pa.ipc.open_file(pa.memory_map(question.rows)) as reader:
+                yield _cost(question, TimedRun(dataset.store, **about), function, reader.read_all())
+        else:
+            yield from _predicted(question, RunOfBatches(dataset.store, **about), function)
     except InvalidInput as error:
-        return Failed(str(error))
+        yield Failed(str(error))
     except Exception as error:  # noqa: BLE001  # a user's function may raise anything
-        return Failed(f"{question.field} {question.function} raised {type(error).__name__} at {where(error)}: {error}")
+        yield Failed(f"{question.field} {question.function} raised {type(error).__name__} at {where(error)}: {error}")
+
+
+def _predicted(question: Question, run: RunOfBatches, function: Callable[..., Any]) -> Iterator[Message]:
+    rows = 0
+    with pa.ipc.open_file(pa.memory_map(question.rows)) as reader:
+        for table in _batches(reader):
+            answer = _plain(question, function(run, table))
+            if len(answer) != table.num_rows:
+                which = f" (rows {rows:,} to {rows + table.num_rows - 1:,})" if rows else ""
+                raise InvalidInput(
+                    f"predictor {question.function} returned {len(answer)} predictions for {table.num_rows} rows{which}; return one a row"
+                )
+            yield answer
+            rows += table.num_rows
+            run.kept_bytes = question.kept_bytes  # from here on: of a single batch the checkpoint is read as its predictor wants it
+    yield Done(rows)
+
+
+def _batches(reader: pa.RecordBatchFileReader) -> Iterator[pa.Table]:
+    """The rows of a file in tables of at most so many rows and, but for a single larger row, so many bytes."""
+    held, rows, size = list[pa.RecordBatch](), 0, 0
+    for number in range(reader.num_record_batches):
+        rest = reader.get_batch(number)
+        while rest.num_rows:
+            some = _beginning(rest, _MOST_ROWS - rows, _MOST_BYTES - size)
+            if some.num_rows:
+                held.append(some)
+                rows += some.num_rows
+                size += some.nbytes
+                rest = rest.slice(some.num_rows)
+            if rest.num_rows:
+                if not held:
+                    held.append(rest.slice(0, 1))
+                    rest = rest.slice(1)
+                yield pa.Table.from_batches(held)
+                held, rows, size = list[pa.RecordBatch](), 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _beginning(batch: pa.RecordBatch, rows: int, size: int) -> pa.RecordBatch:
+    """As much of the beginning of a batch as fits, in halves of it."""
+    some = batch.slice(0, rows)
+    while some.num_rows and some.nbytes > size:
+        some = some.slice(0, some.num_rows // 2)
+    return some
 
 
 def _imported(question: Question) -> Callable[..., Any]:
@@ -181,9 +263,22 @@ def _plain(question: Question, returned: Any) -> Answer:
         return Answer(None, np.column_stack([np.asarray(column, np.float64) for column in returned.values()]), classes)
     if getattr(returned, "ndim", 1) == 2 or (isinstance(returned, list | tuple) and returned and isinstance(returned[0], list | tuple)):
         return Answer(None, np.asarray(returned, np.float64))
+    if isinstance(returned, np.ndarray) and returned.dtype.kind in "fiub" and (question.numbers or returned.dtype.kind == "f"):
+        return Answer(returned.astype(np.float64))
+    if isinstance(returned, np.ndarray) and returned.dtype.kind in "iubU":
+        values, codes = np.unique(returned, return_inverse=True)
+        return Answer(Coded(values.tolist(), codes.astype(np.int32)))
     if isinstance(returned, np.ndarray | pa.Array | pa.ChunkedArray):
         returned = returned.tolist() if isinstance(returned, np.ndarray) else returned.to_pylist()
-    return Answer([item(value) for value in returned])
+    column = coded(map(item, returned))
+    if question.numbers:
+        return Answer(np.array(list(map(_number, column.values)), np.float64)[column.codes])
+    return Answer(column)
+
+
+def _number(value: Any) -> float:
+    """NaN for what is no number, such as None, and not a refusal, so that there is a report to look at."""
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def _evaluated(question: Question, returned: Any) -> Evaluated:

@@ -30,10 +30,11 @@ from resources.datasets.known_snapshots import known_snapshot
 from resources.evaluation import predictions as stored
 from resources.evaluation.diagnostics import baseline, calibration, residuals
 from resources.evaluation.final_seeds import FinalSeeds, judge_seeds
+from resources.evaluation.held_out import TEST_SPLIT, HeldOut, held_out
 from resources.evaluation.judged_code import code_here, keep_code
 from resources.evaluation.looks import content_of, count_look
 from resources.evaluation.page import Shown, render_page, render_preview
-from resources.evaluation.scoring import TEST_SPLIT, HeldOut, Judged, Scores, held_out, judge_checkpoint, score
+from resources.evaluation.scoring import Judged, Scores, judge_checkpoint, score
 from resources.evaluation.slices import groups_of, judge_slices
 from resources.evaluation.statistics.clusters import count_of
 from resources.search.audit import audit_of
@@ -112,7 +113,7 @@ def evaluate_sweep(store: Store, catalog: Catalog, sweep: str, judge: Judge | No
         final = _final(spec, summary, rows) if spec.final else None
         winner, on = (final.promotable, spec.train_on(0)) if final and final.promotable else (summary.best, spec.train_on(None))
         judged, about = _judged(store, catalog, spec, rows.trained_on(on), sweep, winner)
-        groups = groups_of(spec.slices, rows.table)
+        groups = groups_of(spec.slices, rows.slices)
     points = read_system_points(store, spec.project, winner.key, [SAMPLED])
     spent = time_spent(points) if points is not None else None
     about |= {"time_spent": spent.as_dict() if spent else None}
@@ -150,7 +151,7 @@ def _judged(store: Store, catalog: Catalog, spec: SweepSpec, rows: HeldOut, swee
         "clusters": None if rows.clusters is None else {"columns": spec.dataset.group, "count": count_of(rows.clusters)},
         "predictions": stored.write(store, judged.predictions),
         "serving": judged.answered.serving,
-        "slices": judge_slices(spec.slices, rows.table, judged.predictions, _on_any_rows(judged.scores), judged.scores.main_metric),
+        "slices": judge_slices(spec.slices, rows.slices, judged.predictions, _on_any_rows(judged.scores), judged.scores.main_metric),
         "calibration": calibration(judged.predictions),
         "residuals": residuals(judged.predictions),
         "figures": [

@@ -1,35 +1,24 @@
 """Scores of a checkpoint on rows that it was not trained on."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from halving import Dataset, Evaluation
+from halving import Evaluation
 from halving.errors import InvalidInput
-from halving.machine.temporary_folders import scratch_folder
-from resources.datasets.row_hashes import column_words, hash_rows
-from resources.evaluation.answers import Answer
 from resources.evaluation.asking import Answered, PredictionFailed, ask
 from resources.evaluation.confusion_metrics import by_class
+from resources.evaluation.held_out import TEST_SPLIT, HeldOut
 from resources.evaluation.measures import class_codes, measure
-from resources.evaluation.predictions import Predictions, higher_is_better, sorted_classes
+from resources.evaluation.predicted import Predicted
+from resources.evaluation.predictions import Predictions, higher_is_better
 from resources.evaluation.predictor_process import Question
 from resources.evaluation.resampling import Resampled, interval_of
-from resources.evaluation.statistics.clusters import Clusters, among, numbered
 from resources.sweep_spec import SweepSpec
-from resources.sweep_spec.evaluation import judged_as_number
-from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-TEST_SPLIT = "test"
-_SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
+from resources.sweep_spec.metrics import NUMBER_METRICS
 
 
 @dataclass(frozen=True)
@@ -64,67 +53,6 @@ class Judged:
     answered: Answered
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """A split that checkpoints are scored on, read once for all of them.
-
-    Attributes:
-        dataset: what a checkpoint's function is given; its train split is what that was trained on.
-        table: its rows, with the target column.
-        truth: the target column's values.
-        regression: whether the target is a number to come close to; see :func:`judged_as_number`.
-        metrics: the metrics by which a predictor is scored.
-        clusters: of each row the number of its group, where the dataset has one and it is of several rows.
-        file: its rows without the target column, for a predictor's process (Arrow IPC).
-    """
-
-    dataset: Dataset
-    table: "pa.Table"
-    truth: list[Any]
-    regression: bool
-    metrics: list[str]
-    file: str
-    clusters: Clusters | None = None
-
-    def trained_on(self, splits: Sequence[str]) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on these splits: to its function they are the dataset's train split."""
-        dataset = self.dataset
-        return self.seen_with(Dataset(dataset.store, dataset.name, dataset.digest, splits))
-
-    def seen_with(self, dataset: Dataset) -> "HeldOut":
-        """The same rows for a checkpoint that was trained on another snapshot, by which its predictor scales them and orders classes."""
-        return replace(self, dataset=dataset)
-
-
-@contextmanager
-def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
-    """The test split of a snapshot, for as long as checkpoints are scored on it.
-
-    Raises:
-        InvalidInput: a metric does not fit the target.
-    """
-    import pyarrow as pa
-
-    regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
-    metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
-    table = dataset.read(TEST_SPLIT)
-    with scratch_folder("rows") as folder:
-        file = folder / "rows.arrow"
-        features = table.drop_columns([dataset.target])
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, features.schema) as writer:
-            writer.write_table(features)
-        truth = table.column(dataset.target).to_pylist()
-        yield HeldOut(dataset, table, truth, regression, list(metrics), str(file), _clusters_of(table, spec.dataset.group or []))
-
-
-def _clusters_of(table: "pa.Table", columns: Sequence[str]) -> Clusters | None:
-    """Rows that have these columns in common belong together; None where no two do."""
-    if not columns or not table.num_rows:
-        return None
-    hashes = [hash_rows(column_words(batch), columns) for batch in table.select(columns).to_batches()]
-    return among(numbered(np.concatenate(hashes)), np.arange(table.num_rows))
-
-
 def judge_checkpoint(rows: HeldOut, spec: SweepSpec, *, params: dict[str, Any], checkpoint: str, serving: bool = False) -> Judged:
     """Have the predictor or evaluator of a spec judge one checkpoint on held-out rows.
 
@@ -146,14 +74,16 @@ def judge_checkpoint(rows: HeldOut, spec: SweepSpec, *, params: dict[str, Any], 
         params=params,
         checkpoint=checkpoint,
         split=TEST_SPLIT,
-        rows=rows.file if spec.predictor else None,
+        rows=rows.file,
         serving_seconds=spec.serving.seconds if serving else 0.0,
         serving_batch=spec.serving.batch,
+        numbers=rows.regression,
     )
-    answered = ask(question, spec.evaluation_limits)
-    if isinstance(answered.returned, Evaluation):
-        return _of_evaluation(answered, answered.returned, rows, spec.judged_by, spec.gate_metric)
-    predictions = replace(predictions_of(answered.returned, rows, spec.judged_by), clusters=rows.clusters)
+    predicted = Predicted(rows, spec.judged_by)
+    answered = ask(question, spec.evaluation_limits, predicted.add)
+    if answered.evaluation is not None:
+        return _of_evaluation(answered, answered.evaluation, rows, spec.judged_by, spec.gate_metric)
+    predictions = predicted.predictions()
     return Judged(score(predictions, rows.metrics, spec.gate_metric), predictions, answered)
 
 
@@ -218,93 +148,10 @@ def _by_class(predictions: Predictions) -> dict[str, Any]:
     return {"labels": labels, "confusion": confusion.tolist(), "per_class": per_class}
 
 
-def predictions_of(answer: Answer, rows: HeldOut, predictor: str) -> Predictions:
-    """What a predictor returned, beside the true values.
-
-    Raises:
-        PredictionFailed: it is not one prediction for each row, of the target's kind.
-    """
-    given = answer.predictions if answer.predictions is not None else answer.probabilities
-    returned = len(given) if given is not None else 0
-    if returned != len(rows.truth):
-        raise PredictionFailed(f"predictor {predictor} returned {returned} predictions for {len(rows.truth)} rows; return one a row")
-    try:
-        if any(value is None for value in rows.truth):
-            raise ValueError("the target column has rows without a value")
-        if rows.regression:
-            return _numbers(answer, rows.truth)
-        return _classes(answer, rows) if answer.predictions is not None else _probabilities(answer, rows)
-    except (ValueError, TypeError) as error:
-        got = answer.predictions if answer.predictions is not None else answer.classes or ["probabilities"]
-        kinds, wanted = (sorted({type(value).__name__ for value in values}) for values in (got, rows.truth))
-        raise PredictionFailed(
-            f"predictor {predictor} returned {kinds} where the column {rows.dataset.target!r} holds {wanted}: {error}; "
-            "return values of its kind"
-        ) from error
-
-
-def _numbers(answer: Answer, truth: list[Any]) -> Predictions:
-    if answer.predictions is None:
-        raise ValueError("the target is a number, which has no probabilities")
-    # What is no number, such as None, has no error; NaN and not a refusal, so that there is a report to look at.
-    predicted = [
-        float(value) if isinstance(value, int | float) or hasattr(value, "__float__") else math.nan for value in answer.predictions
-    ]
-    return Predictions(np.array([float(value) for value in truth]), np.array(predicted))
-
-
-def _classes(answer: Answer, rows: HeldOut) -> Predictions:
-    predicted = answer.predictions or []
-    if {type(value) for value in predicted} - {type(value) for value in rows.truth}:
-        raise TypeError("classes are compared by value, so their types must be the same")
-    return Predictions(_held(rows.truth), _held(predicted), classes=sorted_classes(rows.truth, predicted))
-
-
-def _probabilities(answer: Answer, rows: HeldOut) -> Predictions:
-    given = np.asarray(answer.probabilities, np.float64)
-    known = answer.classes if answer.classes is not None else sorted_classes(_all_classes(rows.dataset))
-    if given.shape[1] != len(known):
-        raise ValueError(
-            f"probabilities of {given.shape[1]} classes are not accepted: the target has {len(known)}, sorted {list(known)[:20]}"
-        )
-    if {type(label) for label in known} - {type(value) for value in rows.truth}:
-        raise TypeError("classes are compared by value, so their types must be the same")
-    finite = np.isfinite(given).all(axis=1)
-    wrong = finite & ((given < -_SUM_TOLERANCE).any(axis=1) | (np.abs(given.sum(axis=1) - 1) > _SUM_TOLERANCE))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise ValueError(
-            f"the probabilities of row {row} sum to {given[row].sum():.4g}, smallest {given[row].min():.4g}; they must sum to 1"
-        )
-    # What half precision rounded: some scorers want a sum of 1 exactly.
-    given = np.clip(given, 0.0, None)
-    given = given / given.sum(axis=1, keepdims=True)
-    classes = sorted_classes(rows.truth, known)
-    place = {label: number for number, label in enumerate(classes)}
-    whole = np.zeros((len(given), len(classes)))
-    whole[:, [place[label] for label in known]] = given
-    predicted = [classes[number] for number in np.where(finite, np.nan_to_num(whole).argmax(axis=1), 0)]
-    return Predictions(_held(rows.truth), _held(predicted), whole, classes=classes)
-
-
-def _all_classes(dataset: Dataset) -> list[Any]:
-    """The target's values in all splits: rarely all of them are in the test split."""
-    values = dataset.read(None, columns=[dataset.target]).column(dataset.target).unique().to_pylist()
-    return [value for value in values if value is not None]
-
-
-def _held(values: Sequence[Any]) -> NDArray[Any]:
-    held = np.empty(len(values), object)  # never a numpy type, so that classes stay what they are in the table
-    held[:] = list(values)
-    return held
-
-
 def _of_evaluation(answered: Answered, given: Evaluation, rows: HeldOut, evaluator: str, gate_metric: str | None) -> Judged:
     for name, values in given.scores.items():
-        if len(values) != rows.table.num_rows:
-            raise PredictionFailed(
-                f"evaluator {evaluator} returned {len(values)} {name!r} scores for {rows.table.num_rows} rows; return one a row"
-            )
+        if len(values) != rows.rows:
+            raise PredictionFailed(f"evaluator {evaluator} returned {len(values)} {name!r} scores for {rows.rows} rows; return one a row")
     predictions = Predictions(None, None, scores=given.scores, clusters=rows.clusters)
     found = {name: interval_of(measure(predictions, name), clusters=rows.clusters) for name in given.scores}
     metrics = {**{name: interval.value for name, interval in found.items()}, **given.metrics}
@@ -320,4 +167,4 @@ def _of_evaluation(answered: Answered, given: Evaluation, rows: HeldOut, evaluat
     return Judged(scores, predictions, answered)
 
 
-__all__ = ["HeldOut", "Judged", "PredictionFailed", "Scores", "held_out", "judge_checkpoint", "predictions_of", "score"]
+__all__ = ["Judged", "PredictionFailed", "Scores", "judge_checkpoint", "score"]

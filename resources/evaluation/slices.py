@@ -40,7 +40,7 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
         InvalidInput: naming the slice, and the columns that there are.
     """
     for index, given in enumerate(slices):
-        for name in _columns_of(given):
+        for name in columns_of(given):
             if name not in schema:
                 hint = did_you_mean(name, schema)
                 raise InvalidInput(
@@ -53,7 +53,8 @@ def check_slices(slices: Sequence[str], schema: Mapping[str, str]) -> None:
                 )
 
 
-def _columns_of(given: str) -> list[str]:
+def columns_of(given: str) -> list[str]:
+    """The columns that a slice is of."""
     return [given] if is_column(given) else sorted(constraint(given).names)
 
 
@@ -111,7 +112,8 @@ def _judged(
     large = [group["name"] for group in groups if not group["small"]]
     if len(large) < 2:
         return {**nothing, "groups": groups}
-    frame = _frame(np.flatnonzero(np.isin(names, large)), names, measures)
+    values = {metric: [group["metrics"][metric]["value"] for group in groups if not group["small"]] for metric in measures}
+    frame = _frame(large, values)
     worst = None
     if main_metric in measures and len(of_main := frame.by_group[main_metric].dropna()):
         worst = str(of_main.idxmin() if higher[main_metric] else of_main.idxmax())
@@ -125,15 +127,16 @@ def _judged(
     }
 
 
-def _frame(rows: NDArray[np.int64], names: NDArray[Any], measures: Mapping[str, Resampled]) -> Any:
-    """Fairlearn's frame over row numbers: it hands each metric the numbers of a group's rows."""
+def _frame(names: list[str], values: Mapping[str, list[float]]) -> Any:
+    """Fairlearn's frame of what groups have: it is given the groups in place of their rows, of which it would make several copies."""
     from fairlearn.metrics import MetricFrame
 
-    def on(one: Resampled) -> Any:
-        return lambda some, _: one.on(np.asarray(some, np.int64))
+    def of(some: list[float]) -> Any:
+        return lambda groups, _: some[groups[0]] if len(groups) == 1 else math.nan
 
-    functions = {metric: on(one) for metric, one in measures.items()}
-    return MetricFrame(metrics=functions, y_true=rows, y_pred=rows, sensitive_features=names[rows])
+    functions = {metric: of(some) for metric, some in values.items()}
+    places = np.arange(len(names))
+    return MetricFrame(metrics=functions, y_true=places, y_pred=places, sensitive_features=np.array(names))
 
 
 def group_names(given: str, table: pa.Table) -> NDArray[Any]:

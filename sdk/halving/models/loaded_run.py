@@ -21,7 +21,7 @@ class LoadedRun(TrainedRun):
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` as :meth:`TrainedRun.restore` does, from what was read when the model was loaded."""
-        return _restored(self._state, state)
+        return restored(self._state, state)
 
 
 class ExportedRun(TrainedRun):
@@ -32,7 +32,7 @@ class ExportedRun(TrainedRun):
 
     def restore(self, **state: Any) -> dict[str, Any]:
         """Fill ``state`` from the folder's weights, as :meth:`TrainedRun.restore` does from a checkpoint."""
-        return _restored(self._state, state)
+        return restored(self._state, state)
 
     @property
     def dataset(self) -> Dataset:  # type: ignore[override]
@@ -45,7 +45,12 @@ class ExportedRun(TrainedRun):
         raise InvalidInput("run.store is not there in an exported model: keep what the predictor needs in params or in the checkpoint")
 
 
-def _restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+def restored(kept: Mapping[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+    """Fill ``state`` with copies of what was read before, by name.
+
+    Raises:
+        CheckpointMismatch: ``state`` asks for names that are not among it.
+    """
     return fill({name: _copied(value) if name in state else value for name, value in kept.items()}, state)
 
 

@@ -11,30 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halving import Evaluation
-from resources.evaluation.answers import PLOTLY, Answer, Evaluated, Failed, Figure, Served, Unreadable, from_bytes, to_bytes
+from resources.evaluation.answers import PLOTLY, Answer, Done, Evaluated, Failed, Figure, Message, Served, Unreadable, from_bytes, to_bytes
+from resources.evaluation.columns import Coded, coded
 
 PLAIN = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
 
 
 @given(st.lists(PLAIN))
 def test_predictions_come_back_with_their_types(values: list[Any]) -> None:
-    back = from_bytes(to_bytes(Answer(values)))
+    back = from_bytes(to_bytes(Answer(coded(values))))
     assert isinstance(back, Answer)
-    assert back.predictions is not None
-    assert [(type(value), value) for value in back.predictions] == [(type(value), value) for value in values]
+    assert isinstance(back.predictions, Coded)
+    assert [(type(value), value) for value in back.predictions.objects()] == [(type(value), value) for value in values]
+    assert len(back) == len(values)
 
 
 def test_numbers_that_are_not_finite_come_back() -> None:
-    back = from_bytes(to_bytes(Answer([1.5, math.nan, -math.inf])))
+    back = from_bytes(to_bytes(Answer(np.array([1.5, math.nan, -math.inf]))))
     assert isinstance(back, Answer)
-    assert str(back.predictions) == "[1.5, nan, -inf]"
+    assert str(back.predictions) == "[ 1.5  nan -inf]"
 
 
 def test_probabilities_costs_and_reasons_come_back() -> None:
     back = from_bytes(to_bytes(Answer(None, np.array([[0.25, 0.75]]), ("a", True))))
     assert isinstance(back, Answer)
     assert (back.probabilities is not None and back.probabilities.tolist(), back.classes) == ([[0.25, 0.75]], ("a", True))
-    for message in (Served({"rows": 1, "p50_ms": 0.5}, None, 3 << 20, "no batch"), Served(), Failed("it raised")):
+    for message in (Served({"rows": 1, "p50_ms": 0.5}, None, 3 << 20, "no batch"), Served(), Done(0), Done(3), Failed("it raised")):
         assert from_bytes(to_bytes(message)) == message
 
 
@@ -59,7 +61,7 @@ def packed(about: Any, *parts: bytes) -> bytes:
     "content",
     [
         b"",
-        pickle.dumps(Answer(["a"])),
+        pickle.dumps(Answer(coded(["a"]))),
         (1 << 62).to_bytes(8, "big"),
         (200_000).to_bytes(8, "big") + b"[" * 200_000,
         packed({"kind": "pickle"}),
@@ -77,6 +79,10 @@ def packed(about: Any, *parts: bytes) -> bytes:
         ),
         packed({"kind": "served", "one_row": {"p50_ms": "0"}, "batch": None, "peak_memory_bytes": None, "error": None}),
         packed({"kind": "failed", "reason": 3}),
+        packed({"kind": "done"}),
+        packed({"kind": "done", "rows": -1}),
+        packed({"kind": "done", "rows": "3"}),
+        packed({"kind": "done", "rows": True}),
         (30).to_bytes(8, "big") + b'{"kind":"numbers","parts":[9]}',
     ],
 )
@@ -86,7 +92,8 @@ def test_whatever_else_is_sent_is_refused(content: bytes) -> None:
 
 
 def test_a_message_that_was_cut_is_refused_wherever_it_was_cut() -> None:
-    content = to_bytes(Answer(None, np.zeros((2, 2)), ("a", "b")))
-    for length in range(len(content)):
-        with pytest.raises(Unreadable):
-            from_bytes(content[:length])
+    answers: list[Message] = [Answer(None, np.zeros((2, 2)), ("a", "b")), Answer(coded(["a", "b", "a"])), Answer(np.zeros(3)), Done(3)]
+    for content in map(to_bytes, answers):
+        for length in range(len(content)):
+            with pytest.raises(Unreadable):
+                from_bytes(content[:length])

@@ -161,8 +161,9 @@ def test_a_report_reads_the_test_split_once_for_the_winner_and_the_champion(
     backend: Backend, worked: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promoted(backend, worked(max_trials=1))
-    sweep, read, splits = worked(max_trials=1, seed=1), Dataset.read, []
-    monkeypatch.setattr(Dataset, "read", lambda dataset, split=None: splits.append(split) or read(dataset, split))
+    sweep, batches, splits = worked(max_trials=1, seed=1), Dataset.batches, []
+    monkeypatch.setattr(Dataset, "batches", lambda dataset, split: splits.append(split) or batches(dataset, split))
+    monkeypatch.delattr(Dataset, "read")
     assert evaluate_sweep(backend.store, backend.catalog, sweep).data["champion"]["metrics"]
     assert splits == ["test"]
 

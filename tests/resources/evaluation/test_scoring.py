@@ -11,10 +11,13 @@ from halving import Dataset, InvalidInput
 from resources.backend import Backend
 from resources.datasets.snapshots import take_snapshot
 from resources.evaluation.answers import Answer
+from resources.evaluation.columns import coded
+from resources.evaluation.held_out import HeldOut, held_out
 from resources.evaluation.measures import measure
+from resources.evaluation.predicted import Predicted
 from resources.evaluation.predictions import Predictions, sorted_classes
 from resources.evaluation.resampling import interval_of, wilson
-from resources.evaluation.scoring import HeldOut, Judged, PredictionFailed, held_out, judge_checkpoint, predictions_of, score
+from resources.evaluation.scoring import Judged, PredictionFailed, judge_checkpoint, score
 from resources.sweep_spec import SweepSpec
 from resources.sweep_spec.evaluation import judged_as_number
 from tests.checkpoints import packed
@@ -92,8 +95,9 @@ def test_probabilities_of_half_precision_are_scored_by_every_scorer() -> None:
     rng = np.random.default_rng(0)
     given = np.asarray(rng.dirichlet(np.ones(3), 60), np.float16).astype(np.float64)
     truth = [["a", "b", "c"][number] for number in rng.integers(3, size=60)]
-    rows = HeldOut(None, None, truth, False, [], "")  # type: ignore[arg-type]
-    scores = score(predictions_of(Answer(None, given, ("a", "b", "c")), rows, "m:f"), ["roc_auc_ovo", "neg_log_loss", "roc_auc_ovr"])
+    predicted = Predicted(HeldOut(None, 60, False, [], coded(truth)), "m:f")  # type: ignore[arg-type]
+    predicted.add(Answer(None, given, ("a", "b", "c")))
+    scores = score(predicted.predictions(), ["roc_auc_ovo", "neg_log_loss", "roc_auc_ovr"])
     assert all(map(math.isfinite, scores.metrics.values()))
 
 

@@ -1,0 +1,155 @@
+"""The rows that checkpoints are judged on, read once for all of them and batch by batch: in memory is only the target."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from halving import Dataset
+from halving.errors import InvalidInput
+from halving.machine.temporary_folders import scratch_folder
+from resources.datasets.row_hashes import column_words, hash_rows
+from resources.evaluation.columns import Coded, Coding, coded_arrow, numbers_of
+from resources.evaluation.slices import columns_of
+from resources.evaluation.statistics.clusters import Clusters, among, numbered
+from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.evaluation import judged_as_number
+from resources.sweep_spec.metrics import CLASS_METRICS, NUMBER_METRICS
+
+TEST_SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A split that checkpoints are scored on.
+
+    Attributes:
+        dataset: what a checkpoint's function is given; its train split is what that was trained on.
+        rows: how many there are.
+        regression: whether the target is a number to come close to; see :func:`judged_as_number`.
+        metrics: the metrics by which a predictor is scored.
+        target: of each row, for a predictor: numbers, or classes of which each is held once. Shape (rows,); None for an evaluator.
+        without_target: how many rows have none.
+        file: the rows without the target column, for a predictor's process (Arrow IPC).
+        slices: the columns that the slices are of, mapped from a file.
+        clusters: of each row the number of its group, where the dataset has one and it is of several rows.
+    """
+
+    dataset: Dataset
+    rows: int
+    regression: bool
+    metrics: list[str]
+    target: Coded | NDArray[np.float64] | None = None
+    without_target: int = 0
+    file: str | None = None
+    slices: pa.Table = field(default_factory=lambda: pa.table({}))
+    clusters: Clusters | None = None
+
+    def trained_on(self, splits: Sequence[str]) -> "HeldOut":
+        """The same rows for a checkpoint that was trained on these splits: to its function they are the dataset's train split."""
+        dataset = self.dataset
+        return self.seen_with(Dataset(dataset.store, dataset.name, dataset.digest, splits))
+
+    def seen_with(self, dataset: Dataset) -> "HeldOut":
+        """The same rows for a checkpoint that was trained on another snapshot, by which its predictor scales them and orders classes."""
+        return replace(self, dataset=dataset)
+
+
+@contextmanager
+def held_out(dataset: Dataset, spec: SweepSpec) -> Iterator[HeldOut]:
+    """The test split of a snapshot, for as long as checkpoints are scored on it.
+
+    Raises:
+        InvalidInput: a metric does not fit the target, or there are no rows.
+    """
+    regression = judged_as_number(dataset.manifest["schema"][dataset.target], spec.metrics, spec.gate_metrics)
+    metrics = spec.metrics or (NUMBER_METRICS if regression else CLASS_METRICS)
+    group, sliced = spec.dataset.group or [], list(dict.fromkeys(name for given in spec.slices for name in columns_of(given)))
+    with scratch_folder("rows") as folder:
+        features, of_slices = _Rows(folder / "rows.arrow"), _Rows(folder / "slices.arrow")
+        target = _Target(dataset.target, regression)
+        hashes = list[NDArray[np.uint64]]()
+        count = 0
+        with features, of_slices:
+            for batch in dataset.batches(TEST_SPLIT):
+                count += batch.num_rows
+                if spec.predictor:
+                    target.add(batch.column(dataset.target))
+                    features.write(batch.drop_columns([dataset.target]))
+                if sliced:
+                    of_slices.write(batch.select(sliced))
+                if group:
+                    hashes.append(hash_rows(column_words(batch.select(group)), group))
+        if not count:
+            raise InvalidInput(f"there are no rows to score: the {TEST_SPLIT} split of {dataset.name} is empty")
+        yield HeldOut(
+            dataset,
+            count,
+            regression,
+            list(metrics),
+            target=target.whole() if spec.predictor else None,
+            without_target=target.missing,
+            file=str(features.path) if spec.predictor else None,
+            slices=of_slices.mapped() if sliced else pa.table({}),
+            clusters=among(numbered(np.concatenate(hashes)), np.arange(count)) if group else None,
+        )
+
+
+class _Rows:
+    """A file of rows that are written batch by batch (Arrow IPC)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open = ExitStack()
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def __enter__(self) -> "_Rows":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            sink = self._open.enter_context(pa.OSFile(str(self.path), "wb"))
+            self._writer = self._open.enter_context(pa.ipc.new_file(sink, batch.schema))
+        self._writer.write_batch(batch)
+
+    def mapped(self) -> pa.Table:
+        """All rows, in the file's pages."""
+        return pa.ipc.open_file(pa.memory_map(str(self.path))).read_all()
+
+
+class _Target:
+    """The target of all rows, which comes batch by batch.
+
+    Attributes:
+        missing: how many rows have none.
+    """
+
+    def __init__(self, name: str, regression: bool) -> None:
+        self._name, self._regression = name, regression
+        self._coding = Coding()
+        self._parts = list[NDArray[Any]]()
+        self.missing = 0
+
+    def add(self, column: pa.Array) -> None:
+        if pa.types.is_nested(column.type):
+            raise InvalidInput(
+                f"predictor is not accepted for the column {self._name!r}, which is {column.type}: a predictor gives texts, numbers or "
+                "booleans; give an evaluator"
+            )
+        self.missing += column.null_count
+        self._parts.append(numbers_of(column) if self._regression else self._coding.recoded(coded_arrow(column)))
+
+    def whole(self) -> Coded | NDArray[np.float64]:
+        whole = np.concatenate(self._parts)
+        return whole if self._regression else Coded(self._coding.values, whole)
+
+
+__all__ = ["TEST_SPLIT", "HeldOut", "held_out"]

@@ -1,0 +1,177 @@
+"""What a predictor says of held-out rows, batch by batch, beside their true values."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halving import Dataset
+from resources.evaluation.answers import Answer
+from resources.evaluation.asking import PredictionFailed
+from resources.evaluation.columns import Coded, Coding
+from resources.evaluation.held_out import HeldOut
+from resources.evaluation.predictions import Predictions, sorted_classes
+
+_SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
+
+
+class Predicted:
+    """The predictions for all rows, as far as they have come: of each row eight bytes, or as many for each class's probability.
+
+    Args:
+        predictor: its ``module:function``, for messages.
+    """
+
+    def __init__(self, rows: HeldOut, predictor: str) -> None:
+        self._rows, self._predictor = rows, predictor
+        self._kind: str | None = None
+        self._count = 0
+        self._coding = Coding()
+        self._classes: _Classes | None = None
+        self._predictions: NDArray[Any] = np.empty(0)
+        self._probabilities: NDArray[np.float64] | None = None
+
+    def add(self, answer: Answer) -> None:
+        """Take what was returned for the next rows.
+
+        Raises:
+            PredictionFailed: it is of another kind than the target, or than what came before, or of more rows than there are.
+        """
+        self._check_kind(answer)
+        count = len(answer)
+        if self._count + count > self._rows.rows:
+            raise self._wrong_count(self._count + count)
+        try:
+            if self._rows.without_target:
+                raise ValueError("the target column has rows without a value")
+            taken = slice(self._count, self._count + count)
+            if answer.predictions is None:
+                self._add_probabilities(answer, taken)
+            else:
+                self._add_predictions(answer.predictions, taken)
+        except (ValueError, TypeError) as error:
+            raise PredictionFailed(
+                f"predictor {self._predictor} returned {_types_of(answer)} where the column {self._rows.dataset.target!r} holds "
+                f"{_names(self._types())}: {error}; return values of its kind"
+            ) from error
+        self._count += count
+
+    def predictions(self) -> Predictions:
+        """All of it.
+
+        Raises:
+            PredictionFailed: it is not one prediction for each row.
+        """
+        if self._count != self._rows.rows:
+            raise self._wrong_count(self._count)
+        target = self._rows.target
+        if not isinstance(target, Coded):
+            return Predictions(target, self._predictions, clusters=self._rows.clusters)
+        if self._classes is None:
+            values = self._coding.values
+            classes = sorted_classes(target.values, values)
+        else:
+            classes = self._classes.all
+            values = list(classes)
+        predicted = Coded(values, self._predictions)
+        return Predictions(target.objects(), predicted.objects(), self._probabilities, classes=classes, clusters=self._rows.clusters)
+
+    def _check_kind(self, answer: Answer) -> None:
+        kind = "probabilities" if answer.predictions is None else "numbers" if self._rows.regression else "classes"
+        if self._kind is not None and kind != self._kind:
+            raise PredictionFailed(
+                f"predictor {self._predictor} returned {self._kind} for the first rows and {kind} for rows {self._count:,} and later; "
+                "return one kind for all rows"
+            )
+        self._kind = kind
+
+    def _wrong_count(self, count: int) -> PredictionFailed:
+        return PredictionFailed(f"predictor {self._predictor} returned {count} predictions for {self._rows.rows} rows; return one a row")
+
+    def _types(self) -> set[type]:
+        """The types that the target's values are of."""
+        return self._rows.target.types if isinstance(self._rows.target, Coded) else {float}
+
+    def _add_predictions(self, given: Coded | NDArray[np.float64], taken: slice) -> None:
+        if self._rows.regression:
+            if isinstance(given, Coded):
+                raise TypeError("the target is judged as a number")
+            self._place(given, taken, np.float64)
+            return
+        if not isinstance(given, Coded) or given.types - self._types():
+            raise TypeError("classes are compared by value, so their types must be the same")
+        self._place(self._coding.recoded(given), taken, np.int32)
+
+    def _add_probabilities(self, answer: Answer, taken: slice) -> None:
+        target = self._rows.target
+        if not isinstance(target, Coded):
+            raise TypeError("the target is a number, which has no probabilities")
+        given = np.asarray(answer.probabilities, np.float64)
+        if self._classes is None:
+            named = answer.classes if answer.classes is not None else sorted_classes(_all_classes(self._rows.dataset))
+            if {type(label) for label in named} - self._types():
+                raise TypeError("classes are compared by value, so their types must be the same")
+            self._classes = _Classes(sorted_classes(target.values, named), named)
+            self._probabilities = np.zeros((self._rows.rows, len(self._classes.all)))
+        labels = answer.classes if answer.classes is not None else self._classes.named
+        if set(labels) != set(self._classes.named):
+            raise ValueError(f"probabilities of other classes than for the rows before, which were {list(self._classes.named)[:20]}")
+        if given.shape[1] != len(labels):
+            raise ValueError(
+                f"probabilities of {given.shape[1]} classes are not accepted: the target has {len(labels)}, sorted {list(labels)[:20]}"
+            )
+        finite = np.isfinite(given).all(axis=1)
+        wrong = finite & ((given < -_SUM_TOLERANCE).any(axis=1) | (np.abs(given.sum(axis=1) - 1) > _SUM_TOLERANCE))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise ValueError(
+                f"the probabilities of row {taken.start + row} sum to {given[row].sum():.4g}, smallest {given[row].min():.4g}; "
+                "they must sum to 1"
+            )
+        # What half precision rounded: some scorers want a sum of 1 exactly.
+        given = np.clip(given, 0.0, None)
+        assert self._probabilities is not None
+        whole = self._probabilities[taken]
+        whole[:, self._classes.places(labels)] = given / given.sum(axis=1, keepdims=True)
+        self._place(np.where(finite, np.nan_to_num(whole).argmax(axis=1), 0), taken, np.int32)
+
+    def _place(self, values: NDArray[Any], taken: slice, kind: type) -> None:
+        if not len(self._predictions):
+            self._predictions = np.zeros(self._rows.rows, kind)
+        self._predictions[taken] = values
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The classes of probabilities: all that there are, sorted, and those that the predictor gives, in its order for the first rows."""
+
+    all: tuple[Any, ...]
+    named: tuple[Any, ...]
+
+    def places(self, labels: Iterable[Any]) -> list[int]:
+        """Where the columns of these are among all."""
+        place = {label: number for number, label in enumerate(self.all)}
+        return [place[label] for label in labels]
+
+
+def _types_of(answer: Answer) -> list[str]:
+    if isinstance(answer.predictions, Coded):
+        return _names(answer.predictions.types)
+    if answer.predictions is not None:
+        return _names({float})
+    return _names(type(label) for label in answer.classes or ["probabilities"])
+
+
+def _names(types: Iterable[type]) -> list[str]:
+    return sorted({kind.__name__ for kind in types})
+
+
+def _all_classes(dataset: Dataset) -> list[Any]:
+    """The target's values in all splits: rarely all of them are in the test split."""
+    values = dataset.read(None, columns=[dataset.target]).column(dataset.target).unique().to_pylist()
+    return [value for value in values if value is not None]
+
+
+__all__ = ["Predicted"]
