@@ -1,11 +1,14 @@
 """What is behind a metric: whether probabilities mean what they say, where the errors of numbers lie, and what knowing nothing scores."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from halving import Dataset
+from resources.evaluation.columns import numbers_of, shared
 from resources.evaluation.predictions import Predictions, sorted_classes
+from resources.evaluation.target_classes import class_counts
 from resources.search.spread import spread
 
 _BINS = 15
@@ -62,22 +65,31 @@ def baseline(dataset: Dataset, predictions: Predictions) -> tuple[str, Predictio
     Returns:
         What it is, for people, and its predictions: the most frequent class with the classes' shares as probabilities, or the mean.
     """
-    from sklearn.dummy import DummyClassifier, DummyRegressor
+    from sklearn.dummy import DummyClassifier
 
     fold = 0 if dataset.folds else None
-    known = dataset.read("train", columns=[dataset.target], fold=fold).column(dataset.target).drop_null().to_pylist()
-    nothing, rows = np.zeros((len(known), 1)), np.zeros((predictions.rows, 1))
     if predictions.classes is None:
-        mean = DummyRegressor(strategy="mean").fit(nothing, np.array([float(value) for value in known]))
-        return "the mean of the training split", Predictions(predictions.target, mean.predict(rows), clusters=predictions.clusters)
+        mean = np.full(predictions.rows, _mean(dataset, fold))
+        return "the mean of the training split", Predictions(predictions.target, mean, clusters=predictions.clusters)
+    counts = class_counts(dataset, "train", fold)
     target = predictions.target if predictions.target is not None else np.empty(0, object)
-    classes = sorted_classes(target, known)
+    classes = sorted_classes(target, counts)
     code = {label: number for number, label in enumerate(classes)}
-    prior = DummyClassifier(strategy="prior").fit(nothing, [code[label] for label in known])
+    nothing, codes = np.zeros((len(counts), 1)), [code[label] for label in counts]
+    prior = DummyClassifier(strategy="prior").fit(nothing, codes, sample_weight=list(counts.values()))
     probabilities = np.zeros((predictions.rows, len(classes)))
-    probabilities[:, prior.classes_] = prior.predict_proba(rows)
-    predicted = np.empty(predictions.rows, object)
-    predicted[:] = [classes[number] for number in prior.predict(rows)]
+    probabilities[:, prior.classes_] = prior.predict_proba(nothing[:1])
+    predicted = shared(list(classes))[np.full(predictions.rows, prior.predict(nothing[:1])[0])]
     return "the most frequent class of the training split", Predictions(
         target, predicted, probabilities, classes=classes, clusters=predictions.clusters
     )
+
+
+def _mean(dataset: Dataset, fold: int | None) -> float:
+    """The mean of the training split's target."""
+    total, rows = 0.0, 0
+    for batch in dataset.batches("train", columns=[dataset.target], fold=fold):
+        numbers = numbers_of(batch.column(0).drop_null())
+        total += float(numbers.sum())
+        rows += len(numbers)
+    return total / rows if rows else math.nan

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halving import Dataset
 from resources.evaluation.answers import Answer
 from resources.evaluation.asking import PredictionFailed
 from resources.evaluation.columns import Coded, Coding
 from resources.evaluation.held_out import HeldOut
 from resources.evaluation.predictions import Predictions, sorted_classes
+from resources.evaluation.target_classes import all_classes
 
 _SUM_TOLERANCE = 1e-3  # of probabilities, which may be of half precision
 
@@ -110,7 +110,7 @@ class Predicted:
             raise TypeError("the target is a number, which has no probabilities")
         given = np.asarray(answer.probabilities, np.float64)
         if self._classes is None:
-            named = answer.classes if answer.classes is not None else sorted_classes(_all_classes(self._rows.dataset))
+            named = answer.classes if answer.classes is not None else sorted_classes(all_classes(self._rows.dataset))
             if {type(label) for label in named} - self._types():
                 raise TypeError("classes are compared by value, so their types must be the same")
             self._classes = _Classes(sorted_classes(target.values, named), named)
@@ -166,12 +166,6 @@ def _types_of(answer: Answer) -> list[str]:
 
 def _names(types: Iterable[type]) -> list[str]:
     return sorted({kind.__name__ for kind in types})
-
-
-def _all_classes(dataset: Dataset) -> list[Any]:
-    """The target's values in all splits: rarely all of them are in the test split."""
-    values = dataset.read(None, columns=[dataset.target]).column(dataset.target).unique().to_pylist()
-    return [value for value in values if value is not None]
 
 
 __all__ = ["Predicted"]
