@@ -198,7 +198,7 @@ def _read_file(
             if wanted is None:
                 yield partitions.added(rows, file)
             elif rows.num_rows:
-                yield as_united(rows, wanted, partitions.of(file), file.shown, field=f"{field}.files", optional=reader.optional)
+                yield as_united(rows, wanted, partitions.scalars_of(file), file.shown, field=f"{field}.files", optional=reader.optional)
 
 
 def _is_empty(file: SourceFile, reader: Format) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from resources.datasets import text_files
-from resources.datasets.json_types import JsonTypes, refuse_rounded
+from resources.datasets.json_types import JsonTypes, objects_of, refuse_rounded
 from resources.datasets.text_files import TextFile, not_in_encoding, open_text
 from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
@@ -21,6 +21,7 @@ _LONGEST = 64 * 2**20
 """Characters that one object may have."""
 _WAYS = "give one object per line (jsonl), or one array of objects"
 _SPACE = re.compile(r"\s*")
+_NULL_FOR_AN_OBJECT = re.compile(r"(^|\})\s*null\s*($|\{)", re.MULTILINE)  # or null in a list, where lines are broken there
 
 
 def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
@@ -31,6 +32,7 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
     """
     types = JsonTypes()
     for block in _blocks(file, encoding):
+        _refuse_nulls(block)
         types.see(block, _rows(block, None))
     return Columns(types.types(), types.large(), optional=True)
 
@@ -45,13 +47,13 @@ def json_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str |
     for block in _blocks(file, encoding):
         rows = _rows(block, types)
         refuse_rounded(block, rows)
-        yield from (rows if wanted is None else rows.select(_names_there(rows))).to_batches()
+        yield from rows.to_batches()
 
 
-def _names_there(rows: pa.Table) -> list[str]:
-    """Without the columns that no object of a block has: a file's path may say them. One stays, to have the number of rows."""
-    names = [name for name, column in zip(rows.column_names, rows.columns, strict=True) if column.null_count < rows.num_rows]
-    return names or rows.column_names[:1]
+def _refuse_nulls(block: str) -> None:
+    """Refuse null where an object should be, of which Arrow makes a row of nulls."""
+    if _NULL_FOR_AN_OBJECT.search(block) and None in objects_of(block):
+        raise ValueError(f"it has null where an object should be; {_WAYS}")
 
 
 def _rows(block: str, types: pa.Schema | None) -> pa.Table:

@@ -74,7 +74,7 @@ def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]
     paths = {path for path, values in _leaves(rows) if pa.types.is_floating(values.type) and _has_far(values)}
     numbers: dict[Path, list[int | float]] = {path: [] for path in paths}
     if paths:
-        for value in _objects(block):
+        for value in objects_of(block):
             _collect(value, (), numbers)
     return numbers
 
@@ -83,7 +83,8 @@ def _has_far(values: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.greater_equal(pc.abs(values), float(EXACT))).as_py())
 
 
-def _objects(block: str) -> Iterator[Any]:
+def objects_of(block: str) -> Iterator[Any]:
+    """The objects of a block, as Python has them."""
     decode = json.JSONDecoder().raw_decode
     at = _SPACE.match(block).end()  # type: ignore[union-attr]  # which matches nothing, too
     while at < len(block):

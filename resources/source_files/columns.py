@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from halving.errors import InvalidInput
 from resources.source_files.column_types import Unlike, cast_exactly, plain_type, united_type
@@ -108,14 +108,14 @@ def _refuse_double_names(field: str, shown: str, names: list[str]) -> None:
 
 
 def as_united(
-    rows: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, Any], shown: str, *, field: str, optional: bool = False
+    rows: pa.RecordBatch, wanted: pa.Schema, constants: Mapping[str, pa.Scalar], shown: str, *, field: str, optional: bool = False
 ) -> pa.RecordBatch:
     """Bring rows of a file to the united columns: in their order, with their types.
 
     Args:
-        constants: of each column that the file has by its path alone, its value; what the file itself has comes first.
+        constants: of each column that the file's path says, its value; what the file itself has comes first.
         shown: the file as people know it.
-        optional: as :attr:`Columns.optional`.
+        optional: as :attr:`Columns.optional`; then null is what the path says, too.
 
     Raises:
         InvalidInput: a value does not fit, or the file has other columns than it said.
@@ -126,14 +126,13 @@ def as_united(
         raise InvalidInput(f"{field} is not accepted: {shown} has the columns {rows.schema.names}, and before it had {wanted.names}")
     columns = []
     for column in wanted:
-        if column.name in names:
-            values = rows.column(column.name)
-        elif column.name in constants:
-            values = pa.repeat(pa.scalar(constants[column.name], column.type), rows.num_rows)
-        else:
-            values = pa.nulls(rows.num_rows, column.type)
+        values = rows.column(column.name) if column.name in names else pa.nulls(rows.num_rows, column.type)
+        is_of_path = column.name in constants and (optional or column.name not in names)
         try:
-            columns.append(cast_exactly(values, column.type))
+            values = cast_exactly(values, column.type)
+            if is_of_path:
+                values = pc.fill_null(values, cast_exactly(pa.repeat(constants[column.name], 1), column.type)[0])
+            columns.append(values)
         except (Unlike, pa.ArrowException) as error:
             raise InvalidInput(
                 f"{field} is not accepted: the column {column.name!r} of {shown} does not become {column.type}, which it is "

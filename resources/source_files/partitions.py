@@ -31,12 +31,16 @@ class Partitions:
         """The value of each of these columns in a file."""
         return {name: self.values[name][text] for name, text in _texts_of(file).items() if name in self.values}
 
+    def scalars_of(self, file: SourceFile) -> dict[str, pa.Scalar]:
+        """The same as Arrow has it, with its type."""
+        return {name: pa.scalar(value, self.types.field(name).type) for name, value in self.of(file).items()}
+
     def added(self, rows: pa.RecordBatch, file: SourceFile) -> pa.RecordBatch:
         """Rows of a file with these columns behind its own; one that it has itself stays as it is."""
-        values = self.of(file)
+        values = self.scalars_of(file)
         for column in self.types:
             if column.name not in rows.schema.names:
-                rows = rows.append_column(column, pa.repeat(pa.scalar(values[column.name], column.type), rows.num_rows))
+                rows = rows.append_column(column, pa.repeat(values[column.name], rows.num_rows))
         return rows
 
     def added_types(self, types: pa.Schema) -> pa.Schema:
@@ -44,6 +48,8 @@ class Partitions:
         for column in self.types:
             if column.name not in types.names:
                 types = types.append(column)
+            elif pa.types.is_null(types.field(column.name).type):
+                types = types.set(types.names.index(column.name), column)
         return types
 
 
@@ -110,6 +116,9 @@ def _typed(texts: list[str]) -> tuple[pa.DataType, dict[str, Any]]:
     if written and pa.types.is_null(kind):  # NA is a country where no other value says that it is none
         kind = pa.string()
     values = plain if pa.types.is_string(kind) else values_of_texts(pa.record_batch({"": plain}), pa.schema([("", kind)])).column(0)
+    if len(values.unique()) < len(values):  # 1.1 and 1.10 are two releases, and true and 1 two of something
+        kind = pa.string()
+        values = plain
     return kind, {**dict(zip(written, values.to_pylist(), strict=True)), _NULL: None}
 
 

@@ -50,6 +50,8 @@ def in_blocks(*rows: dict[str, Any], block: int = 128) -> str:
         ("", []),
         ("\n \n", []),
         ('{"a": "}{[]", "b": "\\"\\n"}', [{"a": "}{[]", "b": '"\n'}]),
+        ('{"a": [\n1,\nnull\n]}', [{"a": [1, None]}]),
+        ('{"a": "} null {"}', [{"a": "} null {"}]),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -84,6 +86,11 @@ def test_a_compressed_file_and_one_in_another_encoding_are_read(tmp_path: Path) 
         ('"x"', "where an object should begin; give one object per line"),
         ("id,x\n1,2\n", "where an object should begin; give one object per line"),
         ('{"a": 1}\n[2]\n', "one object per line"),
+        ('{"a": 1}\nnull\n', "it has null where an object should be; give one object per line"),
+        ('{"a": 1}\n{"a": 2} null', "it has null where an object should be"),
+        ('{"a": [\nnull\n]}\nnull', "it has 'n' where an object should begin"),
+        (in_blocks({"a": 1}) + "null {}\n" + in_blocks({"a": 1}), "it has null where an object should be"),
+        ('[{"a": 1}, null]', "it has 'n' where an object should begin"),
         ('[{"a": 1}', "its array does not end"),
         ('[{"a": 1}, {"a": ', "an object that cannot be read .*one object per line"),
         ('[{"a": 1}]{"a": 2}', "it has '{' behind its array"),
@@ -171,12 +178,12 @@ def test_a_whole_number_that_a_double_of_other_files_would_round_is_refused(tmp_
     assert read(file, wanted=pa.schema([("d", pa.float64())]))[0]["d"] == 1.0
 
 
-def test_a_column_that_only_other_files_have_is_not_there(tmp_path: Path) -> None:
+def test_a_column_that_only_other_files_have_is_null(tmp_path: Path) -> None:
     file = file_of(tmp_path, '{"a": 1}\n', "rows.json")
     assert json_columns(file).optional
-    assert read(file, wanted=pa.schema([("country", pa.string()), ("a", pa.float64())])) == [{"a": 1.0}]
+    assert read(file, wanted=pa.schema([("country", pa.string()), ("a", pa.float64())])) == [{"country": None, "a": 1.0}]
     nulls = file_of(tmp_path, '{"a": null}\n' * 3, "nulls.json")
-    assert read(nulls, wanted=pa.schema([("a", pa.float64()), ("country", pa.string())])) == [{"a": None}] * 3
+    assert read(nulls, wanted=pa.schema([("a", pa.float64()), ("country", pa.string())])) == [{"a": None, "country": None}] * 3
 
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5)

@@ -14,7 +14,7 @@ from pyarrow import dataset
 
 from halving import Dataset, InvalidInput
 from resources.backend import Backend
-from resources.datasets import file_sources
+from resources.datasets import file_sources, text_files
 from resources.datasets.snapshots import take_snapshot
 from resources.datasets.sources import open_source
 from resources.datasets.united_parts import read_parts, unite_columns
@@ -204,6 +204,33 @@ def test_text_files_are_united_too(raw: Path, backend: Backend, form: str) -> No
         else:
             (raw / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert held(backend, spec({"files": str(raw)}))["x"].to_pylist() == [1.0] * ROWS + [0.5] * ROWS + [None] * ROWS
+
+
+@pytest.mark.parametrize(
+    ("of_folder", "own", "values"),
+    [
+        ("7", [None, 5], [7, 5]),
+        ("7", [None, None], [7, 7]),
+        ("7", [2.5, None], [2.5, 7.0]),
+        ("de", ["fr", None], ["fr", "de"]),
+        ("7", ["x", None], ["x", "7"]),
+        ("12345678901234567890", [None, None], [12345678901234567890] * 2),
+        ("__HIVE_DEFAULT_PARTITION__", [None, 5], [None, 5]),
+    ],
+)
+@pytest.mark.parametrize("block", [64, 8 << 20])
+@pytest.mark.parametrize("writes_null", [False, True])
+def test_an_object_without_a_value_has_that_of_its_folder_whatever_the_objects_beside_it_have(
+    raw: Path, monkeypatch: pytest.MonkeyPatch, of_folder: str, own: list[Any], values: list[Any], block: int, writes_null: bool
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK", block)
+    folder = raw / f"part={of_folder}"
+    folder.mkdir()
+    rows = [{"filler": "-" * 64} | ({"part": value} if writes_null or value is not None else {}) for value in own]
+    (folder / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parts = open_source(spec({"files": str(raw)})).parts
+    read = pa.Table.from_batches(list(read_parts(parts, unite_columns("files", parts))))
+    assert read["part"].to_pylist() == values
 
 
 def counted_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:

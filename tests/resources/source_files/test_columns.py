@@ -150,6 +150,7 @@ def test_large_whole_numbers_beside_fractions_are_refused() -> None:
 def test_a_column_of_the_path_is_a_constant_where_the_file_has_none() -> None:
     wanted = pa.schema({"x": pa.float64(), "country": pa.string(), "year": pa.int64()})
     rows = pa.record_batch({"country": ["fr", "fr"], "x": pa.array([1, None])})
-    made = as_united(rows, wanted, {"country": "de", "year": 2024}, "a", field=FIELD)
+    made = as_united(rows, wanted, {"country": pa.scalar("de"), "year": pa.scalar(2024)}, "a", field=FIELD)
     assert made.to_pylist() == [{"x": 1.0, "country": "fr", "year": 2024}, {"x": None, "country": "fr", "year": 2024}]
-    assert as_united(rows.select(["x"]), wanted, {"country": None, "year": 1}, "a", field=FIELD)["country"].null_count == 2
+    of_path = {"country": pa.scalar(None, pa.string()), "year": pa.scalar(1)}
+    assert as_united(rows.select(["x"]), wanted, of_path, "a", field=FIELD)["country"].null_count == 2

@@ -57,6 +57,11 @@ def partitions_of(folder: Path, paths: list[str], patterns: list[str]) -> tuple[
         (["_y=2024", "_y=2023"], {"_y": pa.int64()}, [{"_y": 2023}, {"_y": 2024}]),
         (["a=1/b=2", "b=3/a=4"], {"a": pa.int64(), "b": pa.int64()}, [{"a": 1, "b": 2}, {"b": 3, "a": 4}]),
         (["=1", "plain"], {}, [{}, {}]),
+        (["release=1.1", "release=1.10"], {"release": pa.string()}, [{"release": "1.1"}, {"release": "1.10"}]),
+        (["f=1", "f=true"], {"f": pa.string()}, [{"f": "1"}, {"f": "true"}]),
+        (["code=1", "code=NA", "code=null"], {"code": pa.string()}, [{"code": "1"}, {"code": "NA"}, {"code": "null"}]),
+        (["commit=1e400", "commit=2e400"], {"commit": pa.string()}, [{"commit": "1e400"}, {"commit": "2e400"}]),
+        (["day=2024-01-02", "day=2024-01-02 00%3A00%3A00"], {"day": pa.string()}, [{"day": "2024-01-02 00:00:00"}, {"day": "2024-01-02"}]),
     ],
 )
 @pytest.mark.parametrize("pattern", ["", "**/*.csv"])
