@@ -4,19 +4,23 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
-from resources.features.engine import engine, fault_of, parser
+from resources.features.engine import engine, fault_of, parser, quoted
 from resources.source_files.listing import watch_files
 from resources.source_files.places import Places
+
+if TYPE_CHECKING:
+    import duckdb
 
 _ROWS = 10_000  # that DuckDB gives at a time
 _MEMORY = "384MiB"
 _READER = re.compile("(?:read|parquet|sniff)_.*|.*_scan|glob")  # names of functions that read files
+_LARGEST = re.compile(r"\bUHUGEINT\b")
 
 
 def open_query(
@@ -104,7 +108,7 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
     # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
     with engine(f"the query {field}.sql", _MEMORY, threads=1, places=places) as (connection, spilled):
         try:
-            yield from connection.sql(query).to_arrow_reader(_ROWS)
+            yield from _kept_exact(connection.sql(query), query, field).to_arrow_reader(_ROWS)
         except duckdb.OutOfMemoryException:
             ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
             raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
@@ -116,6 +120,18 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
             if str(spilled) in str(error):  # of the temporary disk, as the engine says
                 raise
             raise fault_of(error, f"{field}.sql = {query!r:.200}") from error
+
+
+def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duckdb.DuckDBPyRelation":
+    """The rows without the types of which DuckDB makes something else for Arrow: of UHUGEINT doubles, of a time with a zone one without."""
+    casts = []
+    for name, duckdb_type in zip(rows.columns, rows.types, strict=True):
+        kind = str(duckdb_type)
+        if re.search(r"\bTIME WITH TIME ZONE\b", kind):
+            raise _refused(query, field, f"its column {name!r} is {kind}, whose zone would be lost; cast it to TIME, or to a text")
+        if _LARGEST.search(kind):
+            casts.append(f"{quoted(name)}::{_LARGEST.sub('HUGEINT', kind)} AS {quoted(name)}")
+    return rows.project(f"* REPLACE ({', '.join(casts)})") if casts else rows
 
 
 def _refused(query: str, field: str, reason: str) -> InvalidInput:
