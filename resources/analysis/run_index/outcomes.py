@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, literal_column, or_, select, tuple_, update
 
 from resources.analysis.run_index.entry import Entry
 from resources.analysis.run_index.write import count_revision
-from resources.catalog import Catalog, RunRow, SweepRow, TrialRow
+from resources.catalog import Catalog, RunIndexRow, RunRow, SweepRow, TrialRow
 from resources.search.state import Status
 
 PAUSED, STOPPED = "paused", "stopped"
@@ -33,7 +33,10 @@ def with_outcomes(catalog: Catalog, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def stop_ended(catalog: Catalog) -> int:
-    """Say of paused runs that they are stopped, where their sweep has ended meanwhile; how many there were."""
+    """Say of paused runs that they are stopped, where their sweep has ended meanwhile; how many there were.
+
+    Runs that are to be read again are left to that: a new revision would say that they have been.
+    """
     total = 0
     while True:
         with catalog.read() as session:
@@ -49,7 +52,9 @@ def stop_ended(catalog: Catalog) -> int:
 def _ended_runs() -> Select[int]:
     runs = select(RunRow.id).join(SweepRow, SweepRow.id == RunRow.sweep)
     runs = runs.join(TrialRow, and_(TrialRow.sweep == RunRow.sweep, TrialRow.number == RunRow.trial))
-    return runs.where(_IS_PAUSED, _ENDED_WITH_ITS_SWEEP).limit(_AT_ONCE)
+    stale_below = select(RunIndexRow.stale_below).scalar_subquery()
+    is_read = RunRow.revision - stale_below >= 0  # a plain comparison would be looked up in the index of revisions, which has all runs
+    return runs.where(_IS_PAUSED, _ENDED_WITH_ITS_SWEEP, is_read).limit(_AT_ONCE)
 
 
 def _trial_of(entry: Entry) -> tuple[str, int] | None:

@@ -9,7 +9,7 @@ from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from resources.analysis.run_index import Refresher
 from resources.analysis.run_index.outcomes import _ended_runs
-from resources.analysis.run_index.rebuild import rebuild
+from resources.analysis.run_index.rebuild import mark_stale, rebuild
 from resources.analysis.training_run import training_run
 from resources.backend import Backend
 from resources.catalog import Catalog, SweepRow, TrialRow
@@ -99,6 +99,18 @@ def test_the_runs_of_a_sweep_that_ends_are_stopped_with_it_and_filters_find_them
     assert revision(catalog) == before + 1
     assert len(names(catalog, "status = stopped")) == 5
     assert names(catalog, "status = paused") == []
+
+
+def test_a_run_that_is_to_be_read_again_is_read_though_its_sweep_ends_before(either_backend: Backend, small_spec: Spec) -> None:
+    sweep, catalog = open_one(either_backend, small_spec()), either_backend.catalog
+    add_trial(either_backend, sweep, 0, "paused", "paused")
+    refresher = Refresher(either_backend.store, catalog)
+    refresher.refresh()
+    mark_stale(catalog)
+    end(catalog, sweep, "finished")
+    assert refresher.refresh().looked == 1
+    assert names(catalog, "status = stopped") == ["r0"]
+    assert refresher.refresh().looked == 0
 
 
 def test_a_trial_that_goes_on_is_running_again(either_backend: Backend, small_spec: Spec) -> None:
