@@ -20,7 +20,7 @@ const FIELDS = {
 /** @param {runs.Run} run @param {string} column */
 function cell(run, column) {
   const value = column in run ? run[column] : run.values[column];
-  return FIELDS[column]?.(run) ?? (typeof value === "number" ? number(value, 4) : shownText(value));
+  return FIELDS[column]?.(run) ?? (typeof value === "number" && !Number.isInteger(value) ? number(value, 4) : shownText(value));
 }
 
 /**

@@ -35,9 +35,12 @@ export function ordered(rows, valueOf) {
   return keyed.map(({ row }) => row);
 }
 
+/** @param {unknown} value @returns {value is number | bigint} */
+const isNumber = (value) => typeof value === "number" || typeof value === "bigint";
+
 /** Numbers by size and before all else, which is by its text. @param {unknown} one @param {unknown} other */
 function compared(one, other) {
-  if (typeof one === "number" && typeof other === "number") return one - other;
-  if (typeof one === "number" || typeof other === "number") return typeof one === "number" ? -1 : 1;
+  if (isNumber(one) && isNumber(other)) return Number(one > other) - Number(one < other);
+  if (isNumber(one) || isNumber(other)) return isNumber(one) ? -1 : 1;
   return String(one).localeCompare(String(other), undefined, { numeric: true });
 }

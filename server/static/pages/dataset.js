@@ -1,7 +1,7 @@
 /** One dataset: its snapshots, and the facts of the one that is chosen. */
 import { Copy, DagsterLink, Facts, Loaded, Moment, Section, useTitle } from "../components/bits.js";
 import { session, useWatched } from "../lib/api.js";
-import { NONE, counted, shortDigest, size } from "../lib/format.js";
+import { NONE, counted, shortDigest, shown, size } from "../lib/format.js";
 import { html } from "../lib/html.js";
 import { query } from "../lib/url-state.js";
 
@@ -106,10 +106,8 @@ function Features({ views }) {
   <//>`;
 }
 
-/** @param {any} value */
-function bound(value) {
-  return value === null ? NONE : typeof value === "number" ? Number(value.toPrecision(6)) : String(value).slice(0, 40);
-}
+/** @param {unknown} value */
+const bound = (value) => shown(value).slice(0, 40);
 
 /**
  * Whether its columns are those of the snapshot before.

@@ -165,6 +165,22 @@ def test_whole_numbers_keep_all_their_digits(modules: Page) -> None:
     assert modules.evaluate(answered) == "9007199254740993"
 
 
+def test_tables_are_ordered_by_numbers_of_any_size(modules: Page) -> None:
+    script = """async (text) => {
+        const { parsed } = await import("/lib/json.js");
+        const { setQuery } = await import("/lib/url-state.js");
+        const { ordered } = await import("/components/sorting.js");
+        const values = parsed(text);
+        return ["id", "-id"].map((order) => {
+            setQuery({ order });
+            return ordered(values, (value) => value).map((value) => JSON.stringify(value));
+        });
+    }"""
+    values = ["9007199254740995", '"b"', "-9007199254740993", "0.5", "null", "9007199254740993", "-9007199254740994", "1e+300", "-3", '"a"']
+    upwards = ["-9007199254740994", "-9007199254740993", "-3", "0.5", "9007199254740993", "9007199254740995", "1e+300", '"a"', '"b"']
+    assert modules.evaluate(script, f"[{','.join(values)}]") == [[*upwards, "null"], [*reversed(upwards), "null"]]
+
+
 def test_a_params_value_is_shown_as_it_was_written(modules: Page) -> None:
     values: list[Any] = [None, [64, 64], [], {}, {"name": "sgd", "decay": None}, [None, True], "null", True, 3, 0.001, ""]
     shown = ["null", "[64,64]", "[]", "{}", '{"name":"sgd","decay":null}', "[null,true]", "null", "true", "3", "0.001", ""]

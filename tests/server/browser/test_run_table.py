@@ -228,6 +228,14 @@ def test_the_side_is_made_wider_by_the_pointer_or_by_keys_and_stays_so(url: str,
     expect(side).to_have_js_property("offsetWidth", 435)
 
 
+def test_whole_numbers_in_columns_have_all_their_digits(growing: tuple[Store, str], page: Page) -> None:
+    store, url = growing
+    for name, number in (("seconds", 1_700_000_123), ("id", 12345678901234), ("long", 2**60 + 1)):
+        add_record(store, name, {"value": number})
+        page.goto(f"{url}/?columns=params.value&filter=run = {name}")
+        expect(_line(page, name)).to_contain_text(str(number))
+
+
 def test_a_narrow_window_has_the_tools_in_a_line_and_the_second_column(url: str, page: Page) -> None:
     page.goto(f"{url}/?columns=metrics.loss,params.lr")
     _total(page, _RUNS)
