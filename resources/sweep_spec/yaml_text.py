@@ -47,9 +47,12 @@ def _whole_number(loader: _Loader, node: Any) -> int:
 def _number(loader: _Loader, node: Any) -> float:
     text = str(loader.construct_scalar(node))
     try:
-        return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
+        number = float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
     except ValueError:  # the tag !!float before something else
         raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no number", node.start_mark) from None
+    if number == 0 and re.match(r"[-+]?[0._]*[1-9]", text):
+        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is too small for a number and would be 0; give 0", node.start_mark)
+    return number
 
 
 for _kind, (_expression, _first) in _CORE.items():
@@ -64,4 +67,7 @@ def read_yaml(text: str | bytes) -> Any:
     Raises:
         YAMLError: it is none, or a key is given twice; the message says where.
     """
-    return yaml.load(text, _Loader)  # a SafeLoader
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader
+    except RecursionError:
+        raise yaml.YAMLError("its lists and mappings are too deep in one another; give flatter ones") from None

@@ -10,6 +10,8 @@ _NOT_FINITE = ("nan", "NaN", "inf", "-inf", "Infinity", "-Infinity")
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,599})")
 _NUMBER = re.compile(r"-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
+_NOT_ZERO = re.compile(r"-?[0.]*[1-9]")  # 1e-400 is 0 as a float
+
 
 def typed_params(params: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
     """Give a run's params as what they were: those of MLflow's clients and of its importer are texts in records.
@@ -33,6 +35,6 @@ def typed(text: str) -> str | int | float | bool:
         return int(text)
     if text in _NOT_FINITE:
         return float(text)
-    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)):
+    if _NUMBER.fullmatch(text) and math.isfinite(number := float(text)) and (number or not _NOT_ZERO.match(text)):
         return number
     return text

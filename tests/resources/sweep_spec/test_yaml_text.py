@@ -123,6 +123,25 @@ def test_a_number_that_is_none_is_refused_in_a_file(text: str, said: str, tmp_pa
         load_spec(tmp_path / "sweep.yaml")
 
 
+@pytest.mark.parametrize("text", ["1e-400", "-1E-400", ".5e-330", "0.0001e-321", "1_0.0e-330"])
+def test_a_number_that_would_be_rounded_to_zero_is_refused_in_a_file(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(SPEC.format(text, "1"))
+    with pytest.raises(InvalidInput, match=f"{text} is too small for a number and would be 0; give 0"):
+        load_spec(tmp_path / "sweep.yaml")
+
+
+@pytest.mark.parametrize(("text", "number"), [("0e-400", 0.0), ("-0.0", 0.0), ("0_0.0e5", 0.0), ("5e-324", 5e-324)])
+def test_zero_and_the_smallest_number_are_numbers(text: str, number: float) -> None:
+    assert read_yaml(text) == number
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ("{a: ", "}")])
+def test_a_file_of_endless_lists_or_mappings_is_refused(opening: str, closing: str, tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(opening * 3000 + "1" + closing * 3000)
+    with pytest.raises(InvalidInput, match=r"sweep.yaml' is not YAML: its lists and mappings are too deep in one another"):
+        load_spec(tmp_path / "sweep.yaml")
+
+
 def test_a_file_in_another_encoding_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_bytes("name: größer".encode("latin-1"))
     with pytest.raises(InvalidInput, match=r"sweep.yaml' is not YAML: "):
