@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 EXACT = 2**53
 """Up to here each whole number is a double."""
-_SUSPECT = r"^\s*[+-]?[0-9]+\s*$|[eE][+]?[0-9]{3}"
+_SUSPECT = r"^\s*[+-]?[0-9]+(?:\.0*)?\s*$|[eE][+]?[0-9]{3}"
 """Texts of far doubles that may be others than is written: whole numbers, and those that are too large for any."""
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
 
 
 @dataclass
@@ -59,7 +59,8 @@ def is_exact(text: str) -> bool:
     number = float(text)
     if math.isinf(number):
         return "inf" in text.lower()
-    return not _WHOLE.fullmatch(text) or int(number) == int(text)
+    whole = _WHOLE.fullmatch(text)
+    return whole is None or int(number) == int(whole[1])
 
 
 def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:

@@ -87,6 +87,8 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         (f"x\n{'1' * 24}\n", None, rf"'x' has the number {'1' * 24}, .* read_csv\('rows.csv', types = \{{'x': 'VARCHAR'\}}\)"),
         ("x\n9007199254740993\n0.5\n", None, "'x' has the number 9007199254740993, which a column of doubles would round"),
         ("x\n9007199254740993\n1e5\n", None, "'x' has the number 9007199254740993"),
+        ("x\n9007199254740993.0\n", None, "'x' has the number 9007199254740993.0"),
+        ("x\n-9007199254740993.\n0.5\n", None, "'x' has the number -9007199254740993."),
         (f"x\n{IDS[0]}\n-1\n", None, f"'x' has the number {IDS[0]}"),
         ("x\n-9223372036854775809\n", None, "'x' has the number -9223372036854775809"),
         ("x\n1.5\n1e400\n", None, "'x' has the number 1e400"),
