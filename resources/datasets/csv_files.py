@@ -15,7 +15,7 @@ from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
 from resources.source_files.texts import types_of_texts
 
-_NULLS = pa.array(csv.ConvertOptions().null_values)
+_NULLS = csv.ConvertOptions().null_values
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 _LEADING_ZERO = r"^\s*[+-]?0[0-9]"
 _PLACE = re.compile(r"In CSV column #(\d+)")
@@ -76,7 +76,7 @@ class _Column:
         """The type of a block's values: the one before if that will do, since to look for another takes longer."""
         if self.kind not in (pa.null(), pa.bool_()) and (values := _cast(texts, self.kind)) is not None:
             return self._of_numbers(values, texts)
-        texts = pc.if_else(pc.is_in(texts, _NULLS), None, texts)
+        texts = pc.if_else(pc.is_in(texts, pa.array(_NULLS)), None, texts)
         if texts.null_count == len(texts):
             return pa.null()
         trimmed = pc.utf8_trim(texts, " \t")

@@ -170,7 +170,7 @@ def test_a_training_that_logs_to_mlflow_logs_here(python: Path, server: ServerPr
     store = Store(server.root)
     first = read_run(store, "My-digits-gr-er", (tmp_path / "work" / "first").read_text())
     (filled,) = fill_last(store, [first])
-    assert first.params == {"lr": "0.1", "layers": "3", "nested/name": "007"}
+    assert first.params == {"lr": 0.1, "layers": 3, "nested/name": "007"}
     assert (first.tags["name"], first.tags["team"], first.status, len(first.attempts)) == ("the first", "vision", "finished", 2)
     assert first.provenance["git"]["commit"] == "c0ffee"
     assert (filled.summary["train/loss"], filled.summary["größe"], filled.summary["most"]) == (9.0, 2.5, float("inf"))
