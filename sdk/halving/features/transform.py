@@ -128,10 +128,8 @@ def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
         found = found.value_type
     if pa.types.is_null(found):
         return True
-    if pa.types.is_integer(wanted):
-        return bool(pa.types.is_integer(found) and (found.bit_width < wanted.bit_width or found == wanted))
-    if pa.types.is_floating(wanted) and pa.types.is_integer(found):
-        return True  # the cast refuses what a float does not hold
+    if pa.types.is_integer(found) and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)):
+        return True  # the cast refuses a value that the type does not hold
     if pa.types.is_floating(wanted):
         return bool(pa.types.is_floating(found) and found.bit_width <= wanted.bit_width)
     if pa.types.is_timestamp(wanted):

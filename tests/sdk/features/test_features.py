@@ -153,7 +153,9 @@ def test_a_request_is_transformed_by_the_function_that_made_the_features() -> No
     [
         (pa.array([1], pa.int32()), "int64", True),
         (pa.array([1], pa.uint32()), "int64", True),
-        (pa.array([1], pa.int64()), "int32", False),
+        (pa.array([1], pa.int64()), "int32", True),
+        (pa.array([2**31]), "int32", False),
+        (pa.array([2**63], pa.uint64()), "int64", False),
         (pa.array([1], pa.int64()), "double", True),
         (pa.array([2**53 + 1], pa.int64()), "double", False),
         (pa.array([1.0, 2.0]), "int64", True),
