@@ -1,6 +1,8 @@
 """What an import has made of a source, to compare with what was logged."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 import halving
 from halving.cli.main import main
+from halving.errors import StoreError
 from halving.query.runs import list_runs
 from halving.store.store import Store
 
@@ -38,3 +41,20 @@ def media(root: str) -> list[tuple[str, int, str, str]]:
     """All media of a store: key, step, kind and digest; with doubles."""
     rows = [json.loads(path.read_text()) for path in Path(root).glob("runs/*/*/media/*.json")]
     return sorted((row["key"], row["step"], row["kind"], row["digest"]) for row in rows)
+
+
+@contextmanager
+def small_disk(room: int | None = None) -> Iterator[list[str]]:
+    """Let stores take so many new files, and then their disk is full; None is no end. Gives the names of those that they took."""
+    written: list[str] = []
+    create = Store.create
+
+    def write(store: Store, name: str, *content: Any, **options: Any) -> None:
+        if len(written) == room:
+            raise StoreError("the disk is full")
+        written.append(name)
+        create(store, name, *content, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "create", write)
+        yield written

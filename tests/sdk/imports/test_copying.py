@@ -18,6 +18,7 @@ from halving.query.curve_stats import fill_last
 from halving.query.run_details import details_of
 from halving.query.runs import read_run
 from halving.store.store import Store
+from tests.sdk.imports.copies import small_disk
 
 TIME = 1_700_000_000_000
 
@@ -101,22 +102,11 @@ def test_a_summary_that_changed_afterwards_is_counted_and_one_of_a_grown_run_is_
 
 
 @pytest.mark.parametrize("stopped", range(9))
-def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
-    store: Store, monkeypatch: pytest.MonkeyPatch, stopped: int
-) -> None:
+def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(store: Store, stopped: int) -> None:
     run = foreign(6, {"best": 0.9, "loss": 0.05}, ("a/b", "c"))
-    create, written, taken = Store.create, [0], Counter[str]()
-
-    def writes(store: Store, name: str, *given: Any, **options: Any) -> None:
-        if written[0] == stopped:
-            raise StoreError("the disk is full")
-        written[0] += 1
-        create(store, name, *given, **options)
-
-    with monkeypatch.context() as full:
-        full.setattr(Store, "create", writes)
-        with pytest.raises(StoreError, match="the disk is full"):
-            copy_run(store, run, Skipped(), taken)
+    taken = Counter[str]()
+    with small_disk(stopped), pytest.raises(StoreError, match="the disk is full"):
+        copy_run(store, run, Skipped(), taken)
     copy_run(store, run, Skipped(), taken)
     assert last_values(store) == {"best": 0.9, "loss": 0.05}
     assert taken["points"] == 6, "each counted once, also where the import ended with an error"

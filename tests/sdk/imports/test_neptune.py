@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halving import Image, Store
-from halving.errors import StoreError
 from halving.imports import foreign_run
 from halving.query.runs import list_runs
 from tests.permissions import forbidden
 from tests.properties import examples
-from tests.sdk.imports.copies import imported, media, outcomes, points
+from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
 from tests.sdk.imports.neptune_files import (
     BEGAN,
     BEGAN_MS,
@@ -433,24 +432,15 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
     ]
     write_export(exports, [first, [*second, file("samples", "absent.png", "file_series", 1)]])
     write_file(exports, "model", b"model")
-    create, written = Store.create, list[str]()
-
-    def writes(store: Store, name: str, *given: Any, **options: Any) -> None:
-        if len(written) == most:
-            raise StoreError("the disk is full")
-        written.append(name)
-        create(store, name, *given, **options)
-
-    monkeypatch.setattr(Store, "create", writes)
-    most, whole = -1, str(tmp_path / "whole")
-    imported(capsys, "neptune", exports, whole)
+    whole = str(tmp_path / "whole")
+    with small_disk() as written:
+        imported(capsys, "neptune", exports, whole)
     everything, number = (points(whole), media(whole), artifacts(whole)), len(written)
     assert [(step, value) for _, step, value in steps_and_values(whole)] == [(step, step) for step in range(13)]
     for stopped in range(number):
         root = str(tmp_path / f"stopped{stopped}")
-        written, most = [], stopped
-        assert outcomes(imported(capsys, "neptune", exports, root, status=1))[NAME][0] == "failed"
-        written, most = [], -1
+        with small_disk(stopped):
+            assert outcomes(imported(capsys, "neptune", exports, root, status=1))[NAME][0] == "failed"
         assert outcomes(imported(capsys, "neptune", exports, root))[NAME][0] == ("continued" if stopped else "new")
         assert (points(root), media(root), artifacts(root)) == everything
         (info,) = list_runs(Store(root))

@@ -12,14 +12,13 @@ import pytest
 
 import halving
 from halving.cli.main import main
-from halving.errors import StoreError
 from halving.imports import foreign_run
 from halving.imports.tf_records import records
 from halving.maintenance.compaction import compact
 from halving.query.runs import list_runs
 from halving.store.store import Store
 from tests.permissions import forbidden
-from tests.sdk.imports.copies import imported, media, outcomes, points
+from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
 
 TIME = 1_700_000_000.0
 
@@ -138,25 +137,14 @@ def test_an_import_that_is_stopped_anywhere_goes_on_there_and_takes_nothing_twic
         writer.add_text("note", "hello", 3)
         writer.add_scalar("acc", 0.5, 3)
     whole = str(tmp_path / "whole")
-    create = Store.create
-    written: list[str] = []
-
-    def writes(store: Store, name: str, *given: Any, **options: Any) -> None:
-        if len(written) == most:
-            raise StoreError("the disk is full")
-        written.append(name)
-        create(store, name, *given, **options)
-
-    monkeypatch.setattr(Store, "create", writes)
-    most = -1
-    imported(capsys, "tensorboard", tmp_path / "logs", whole)
+    with small_disk() as written:
+        imported(capsys, "tensorboard", tmp_path / "logs", whole)
     everything, number = (points(whole), media(whole)), len(written)
     assert number == 6  # the record, three segments, a medium, the end
     for stopped in range(number):
         root = str(tmp_path / f"stopped{stopped}")
-        written, most = [], stopped
-        assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0] == "failed"
-        written, most = [], -1
+        with small_disk(stopped):
+            assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root, status=1))["a"][0] == "failed"
         assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["a"][0] == ("continued" if stopped else "new")
         assert (points(root), media(root)) == everything
         (info,) = list_runs(Store(root))

@@ -23,7 +23,7 @@ from halving.imports.copying import copy_run
 from halving.imports.foreign_run import ForeignRun, Skipped
 from halving.imports.trackio import read_runs
 from tests.permissions import forbidden
-from tests.sdk.imports.copies import imported, media, outcomes, points
+from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
 from tests.sdk.imports.tools import python_with, run_script
 from tests.sdk.imports.trackio_files import STARTED, Database, at
 from tests.sdk.imports.wandb_files import documents
@@ -414,20 +414,11 @@ def test_an_import_that_is_stopped_at_any_write_goes_on_and_takes_nothing_twice(
     for step in range(4):
         database.log("a", step, {"loss": step, "note": f"step {step}"}).log_system("a", step, {"cpu": step})
     monkeypatch.setattr("halving.imports.foreign_run.PIECE_POINTS", 2)
-    create, written, taken = Store.create, [0], Counter[str]()
-
-    def write(store: Store, name: str, *given: Any, **options: Any) -> None:
-        if written[0] == stopped:
-            raise StoreError("the disk is full")
-        written[0] += 1
-        create(store, name, *given, **options)
-
+    taken = Counter[str]()
     (run,) = read_runs(str(top), None, Skipped())
     assert isinstance(run, ForeignRun)
-    with monkeypatch.context() as full:
-        full.setattr(Store, "create", write)
-        with pytest.raises(StoreError, match="the disk is full"):
-            copy_run(store, run, Skipped(), taken)
+    with small_disk(stopped), pytest.raises(StoreError, match="the disk is full"):
+        copy_run(store, run, Skipped(), taken)
     copy_run(store, run, Skipped(), taken)
     assert values(root) == [(key, step, float(step)) for key in ("loss", "system/cpu") for step in range(4)]
     assert (taken["points"], len({row[:2] for row in media(root)})) == (8, 4)

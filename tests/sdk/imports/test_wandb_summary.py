@@ -17,7 +17,7 @@ from halving.imports.wandb_folder import read_runs
 from halving.imports.wandb_messages import record_class
 from halving.query.curve_stats import fill_last
 from halving.query.runs import read_run
-from tests.sdk.imports.copies import imported
+from tests.sdk.imports.copies import imported, small_disk
 from tests.sdk.imports.wandb_files import STARTED, exit_record, history_record, logged_of, run_record, summary_record, write_run
 
 
@@ -189,17 +189,8 @@ def test_of_a_resumed_run_the_later_folder_wins_name_by_name(tmp_path: Path, sto
 
 
 @pytest.mark.parametrize("stopped", range(4))
-def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
-    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, stopped: int
-) -> None:
+def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(tmp_path: Path, store: Store, stopped: int) -> None:
     write(tmp_path, *HISTORY, summary_record({"best": 0.9, "loss": 0.1}), file={"best": 0.95})
-    create, written = Store.create, [0]
-
-    def writes(store: Store, name: str, *given: Any, **options: Any) -> None:
-        if written[0] == stopped:
-            raise StoreError("the disk is full")
-        written[0] += 1
-        create(store, name, *given, **options)
 
     def run() -> ForeignRun:
         (found,) = read_runs(str(tmp_path), None, Skipped())
@@ -207,10 +198,8 @@ def test_an_import_that_is_stopped_at_any_write_ends_with_the_whole_summary(
         return found
 
     taken = Counter[str]()
-    with monkeypatch.context() as full:
-        full.setattr(Store, "create", writes)
-        with pytest.raises(StoreError, match="the disk is full"):
-            copy_run(store, run(), Skipped(), taken)
+    with small_disk(stopped), pytest.raises(StoreError, match="the disk is full"):
+        copy_run(store, run(), Skipped(), taken)
     copy_run(store, run(), Skipped(), taken)
     assert last_values(store) == {"best": 0.95, "loss": 0.1}
     assert taken == {"points": 2, "summary values": 2, "params": 0, "tags": 0, "artifacts": 1}
