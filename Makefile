@@ -52,7 +52,7 @@ dev: install $(DAGSTER_HOME)/dagster.yaml ## Open Dagster's UI on http://127.0.0
 	trap 'kill $$page 2>/dev/null; wait $$page' EXIT; trap 'exit 130' INT; trap 'exit 143' TERM; \
 	HALVING_PAGE_URL=http://127.0.0.1:$(PORT) $(BIN)/python -m pipelines.dagster_storage dev --workspace workspace.yaml --port $(DAGSTER_PORT)
 
-test: install ## Run the fast tests, which need no server and no other process: 4 minutes
+test: install ## Run the fast tests, which need no server and no other process: 6 minutes
 	$(RUN_TESTS) -m "not slow and not service"
 
 test-smoke: install ## Run a test of each part that may stand under it: Postgres, S3, Redis, and the page in Chromium: 1 minute

@@ -1,6 +1,7 @@
 """What a tool logged at a step, as nested dicts: numbers, texts, and media, of which each tool has its own kinds."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ def number_of(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-class StepValues:
+class StepValues(ABC):
     """Takes one step's values into a builder.
 
     Attributes:
@@ -94,9 +95,9 @@ class StepValues:
         else:
             self._skipped.add("lists in a history")
 
+    @abstractmethod
     def _add_file(self, key: str, value: dict[str, Any]) -> None:
         """Take a dict that says its ``_type``, or count it."""
-        raise NotImplementedError
 
     def _add_medium(self, key: str, media: Media) -> None:
         self._builder.add_media(f"{self._at.place}-{self._media:04d}", key, self._at.step, self._at.time, media)
