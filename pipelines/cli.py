@@ -93,7 +93,8 @@ def add_commands(commands: Any) -> None:
     # The SDK's command, with an observation of the trial in Dagster when it is done.
     commands.choices["rerun"].set_defaults(run=cli_rerun.run_rerun)
     commands.choices["why"].set_defaults(run=cli_rerun.run_why)
-    commands.choices["runs"].set_defaults(run=cli_runs.run_list)  # the SDK's, with the names that projects had
+    commands.choices["runs"].set_defaults(run=cli_runs.run_list)  # the SDK's, with what the catalog knows
+    commands.choices["show"].set_defaults(run=cli_runs.run_details)
     commands.choices["doctor"].set_defaults(run=_doctor)  # the SDK's, with the checks of all that it does not know
 
 

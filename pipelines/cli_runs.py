@@ -1,4 +1,5 @@
-"""``halving runs tag``, ``archive``, ``delete`` and ``restore``: what becomes of runs, beside ``halving runs``, which lists them.
+"""``halving runs tag``, ``archive``, ``delete`` and ``restore``: what becomes of runs, beside ``halving runs``, which lists them,
+and ``halving show``, which shows one.
 
 :func:`tag_run` and :func:`change_run` are these commands for the SDK (:mod:`halving.run.lifecycle`).
 """
@@ -15,6 +16,7 @@ from pipelines.cli_views import answer, backend_of
 if TYPE_CHECKING:
     from halving import Store
     from halving.query.run_filter import RunFilter
+    from halving.query.runs import RunInfo
     from halving.records.amendments import Lifecycle
     from resources.backend import Backend
     from resources.catalog import Catalog
@@ -36,10 +38,20 @@ def add_runs_commands(inner: Any) -> None:
 
 
 def run_list(arguments: argparse.Namespace) -> int:
-    """List runs as the SDK's command does; a project that was renamed is meant by each of its names. JSON: as there."""
+    """List runs as the SDK's command does, but with what the catalog knows. JSON: as there.
+
+    A project that was renamed is meant by each of its names, and a trial that never goes on is stopped, not paused.
+    """
     from halving.cli.runs import run_runs
 
-    return run_runs(arguments, _with_all_names)
+    return run_runs(arguments, _with_all_names, _with_outcomes)
+
+
+def run_details(arguments: argparse.Namespace) -> int:
+    """Show a run as the SDK's command does, but a trial that never goes on is stopped, not paused. JSON: as there."""
+    from halving.cli.show import run_show
+
+    return run_show(arguments, _with_outcomes)
 
 
 def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
@@ -54,6 +66,17 @@ def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
         return wanted
     with catalog.read() as session:
         return with_all_names(session, wanted)
+
+
+def _with_outcomes(store: "Store", runs: "list[RunInfo]") -> "list[RunInfo]":
+    """The runs as the catalog says that they ended; where none is a paused trial, no catalog is opened."""
+    if not any(run.status == "paused" and "sweep" in run.parent for run in runs):
+        return runs
+    from resources.analysis.run_index.outcomes import with_stopped_runs
+    from resources.catalog.opening import catalog_at_hand
+
+    catalog = catalog_at_hand(store)
+    return runs if catalog is None else with_stopped_runs(catalog, runs)
 
 
 def run_tag(arguments: argparse.Namespace) -> int:

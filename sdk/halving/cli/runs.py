@@ -21,11 +21,16 @@ _COLUMNS = ("run", "project", "status", "started", "duration", "attempt")
 _WIDTH = 100  # characters of a filter that a message shows
 
 
-def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilter], RunFilter] | None = None) -> int:
+def run_runs(
+    arguments: argparse.Namespace,
+    understand: Callable[[Store, RunFilter], RunFilter] | None = None,
+    with_outcomes: Callable[[Store, list[RunInfo]], list[RunInfo]] | None = None,
+) -> int:
     """List runs; archived and deleted ones only where the filter names ``lifecycle``.
 
     Args:
         understand: gives the filter that is meant by one, where the application knows more of it than records say.
+        with_outcomes: gives the runs as they ended, where the application knows more of that than records say.
 
     JSON: ``{"store", "total", "runs": [{"project", "run", "status", "lifecycle", "started", "ended", "seconds", "attempt", "epoch",
     "params", "parent", "tags", "metrics"}], "problems"}``; ``total`` counts all runs that the filter chooses, whatever ``--limit`` is;
@@ -42,6 +47,7 @@ def run_runs(arguments: argparse.Namespace, understand: Callable[[Store, RunFilt
         wanted = parse_filter(text)
         wanted = understand(store, wanted) if understand is not None else wanted
         listed = list_runs(store, arguments.project, problems)
+        listed = with_outcomes(store, listed) if with_outcomes is not None else listed
         chosen = match_runs(store, listed, wanted)
     except InvalidFilter as error:
         raise InvalidInput(f"{error}\n{pointed(text, error.column)}") from None

@@ -2,6 +2,7 @@
 
 import argparse
 from collections import defaultdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from halving.cli.output import NONE, console, duration, moment, print_json, print_pairs, print_table, shown, size
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
 _SHOWN_PACKAGES = ("torch", "tensorflow", "jax", "keras", "lightning", "transformers", "scikit-learn", "xgboost", "numpy", "pyarrow")
 
 
-def run_show(arguments: argparse.Namespace) -> int:
+def run_show(arguments: argparse.Namespace, with_outcomes: Callable[[Store, list[RunInfo]], list[RunInfo]] | None = None) -> int:
     """Show one run.
+
+    Args:
+        with_outcomes: gives runs as they ended, where the application knows more of that than records say.
 
     JSON: what ``halving runs --json`` has of it, and ``seed, determinism, provenance, attempts, metrics, artifacts, media,
     checkpoints, files``, and of a rerun its ``verdict``. ``metrics`` is ``{key: {"last", "min", "max", "points"}}`` of the stitched
@@ -28,6 +32,8 @@ def run_show(arguments: argparse.Namespace) -> int:
     """
     store = Store(arguments.root)
     info = read_run(store, *find_run(store, arguments.run_name))
+    if with_outcomes is not None:
+        [info] = with_outcomes(store, [info])
     found = details_of(store, info)
     if (verdict := verdict_of(store, info)) is not None:
         found["verdict"] = verdict

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import text, update
 
+from halving.query.runs import list_runs
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
 from resources.analysis.run_index import Refresher
-from resources.analysis.run_index.outcomes import _ended_runs
+from resources.analysis.run_index.outcomes import _ended_runs, with_stopped_runs
 from resources.analysis.run_index.rebuild import mark_stale, rebuild
 from resources.analysis.training_run import training_run
 from resources.backend import Backend
@@ -84,6 +85,7 @@ def test_the_index_says_what_became_of_a_trial(
     assert revision(catalog) == before, "it is decided once"
     rebuild(backend.store, catalog)
     assert rows(catalog)[0]["status"] == shown
+    assert [run.status for run in with_stopped_runs(catalog, list_runs(backend.store))] == [shown], "as halving runs lists it"
 
 
 def test_the_runs_of_a_sweep_that_ends_are_stopped_with_it_and_filters_find_them(either_backend: Backend, small_spec: Spec) -> None:
