@@ -22,6 +22,9 @@ from resources.catalog.index_tables import BOOL, NUMBER, TEXT
 
 OPEN_SECONDS = 4.0
 """A run that is training is looked at as often; the others when a tenth of the time since they ended has passed."""
+_YOUNG_SHARE = 0.4
+_YOUNG_SECONDS = 1.0
+"""One that began less than ten seconds ago is looked at sooner, below the two seconds between a server's refreshes at first."""
 _SHARE, _SHORTEST, _LONGEST = 0.1, 10.0, 86_400.0
 _LONGEST_NAME = 500  # characters: in four bytes each they fit into an index of Postgres
 _INTEGERS = 2**63  # what a database's integers hold
@@ -54,9 +57,12 @@ class Entry:
 
 
 def next_look(row: dict[str, Any], now: float) -> float:
-    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are rarely looked at."""
+    """When it is worth looking at a run again, given its row: a resumed run is seen soon, and old runs are rarely looked at.
+
+    A run that has just begun is looked at by every refresh, for clients of MLflow say its params only then.
+    """
     if row["status"] == RUNNING:
-        return now + OPEN_SECONDS
+        return now + min(max((now - row["started"]) * _YOUNG_SHARE, _YOUNG_SECONDS), OPEN_SECONDS)
     ended = row["ended"] if row["ended"] is not None else row["started"] + (row["seconds"] or 0.0)
     return now + min(max((now - ended) * _SHARE, _SHORTEST), _LONGEST)
 

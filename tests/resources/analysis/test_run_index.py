@@ -188,6 +188,12 @@ def test_the_number_of_looks_at_a_run_grows_with_the_logarithm_of_its_age() -> N
     assert next_look({**row, "status": "running"}, 1e6) - 1e6 < 10
 
 
+@pytest.mark.parametrize(("age", "pause"), [(-5.0, 1.0), (0.0, 1.0), (2.0, 1.0), (5.0, 2.0), (10.0, 4.0), (1e6, 4.0)])
+def test_a_run_that_has_just_begun_is_looked_at_by_every_refresh(age: float, pause: float) -> None:
+    row = {"status": "running", "started": 1e6, "ended": None, "seconds": age}
+    assert next_look(row, 1e6 + age) == 1e6 + age + pause
+
+
 def test_a_trial_that_the_catalog_says_was_resumed_is_looked_at_at_once(
     either_backend: Backend, small_spec: Callable[..., SweepSpec]
 ) -> None:
