@@ -74,3 +74,17 @@ def with_trial(backend: Backend, spec: SweepSpec) -> str:
     record = record_of(backend.store, f"{sweep}.0000", spec.name)
     record.write_text(record.read_text().replace('"parent": {}', f'"parent": {{"sweep": "{sweep}", "trial": 0}}'))
     return sweep
+
+
+def paused_trials(backend: Backend, spec: SweepSpec, count: int) -> str:
+    """A sweep that searches, with paused trials whose runs are r0, r1 and so on; its id."""
+    with backend.catalog.write() as session:
+        session.add(snapshot_row("sha256:a"))
+    sweep = open_sweep(backend.catalog, spec, "sha256:a", driver="job", commit=None).id
+    for number in range(count):
+        with backend.catalog.write() as session:
+            session.add(TrialRow(sweep=sweep, number=number, params={}, status="paused", attempt=1))
+        records = RunRecords(backend.store, "digits", f"r{number}")
+        records.start({}, {"sweep": sweep, "trial": number}, None, {"started": now(), "provenance": {}})
+        records.end(1, {"status": "paused", "summary": {}})
+    return sweep

@@ -12,7 +12,8 @@ from halving.errors import InvalidInput, StoreError
 from halving.identifiers import check_name
 from halving.query.run_details import details_of
 from halving.query.run_diff import diff_of, patch_of, read_for_diff
-from halving.query.runs import in_threads, read_run
+from halving.query.runs import RunInfo, in_threads, read_run
+from resources.analysis.run_index.outcomes import with_stopped_runs
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import select_run, values_of
 from server.answers import answer
@@ -61,7 +62,7 @@ def diff_runs(
     pairs = list(dict.fromkeys(_pair(caller, name) for name in run))
     if not 2 <= len(pairs) <= MOST_COMPARED:
         raise InvalidInput(f"run is given for {len(pairs)} runs, which is not accepted: give 2 to {MOST_COMPARED} different ones")
-    infos = read_for_diff(state.store, pairs)
+    infos = _as_they_ended(state, read_for_diff(state.store, pairs))
     patches = in_threads(lambda info: patch_of(state.store, info), infos)
     named = {f"{info.project}/{info.run}": patch for info, patch in zip(infos, patches, strict=True)}
     return answer({**diff_of(infos), "patches": named})
@@ -96,6 +97,8 @@ async def one_run(
 def _from_files(state: State, project: str, run: str) -> dict[str, Any]:
     info = read_run(state.store, project, run)
     index, unavailable = _indexed(state, project, run)
+    if unavailable is None:
+        [info] = _as_they_ended(state, [info])
     details = details_of(state.store, info)
     files = {name: value for name, value in details["files"].items() if name not in _OF_THE_MACHINE}
     return {"id": f"{project}/{run}", **details, "files": files, "index": index, "unavailable": unavailable}
@@ -137,6 +140,16 @@ def _indexed(state: State, project: str, run: str) -> tuple[Any, str | None]:
         if not catalog_is_away(error):
             raise
         return None, CATALOG_AWAY
+
+
+def _as_they_ended(state: State, runs: list[RunInfo]) -> list[RunInfo]:
+    """The runs as the catalog says that they ended, or as their records do while it is away."""
+    try:
+        return with_stopped_runs(state.catalog, runs)
+    except (DBAPIError, NoConnectionLeft) as error:
+        if not catalog_is_away(error):
+            raise
+        return runs
 
 
 def _pair(caller: Caller, name: str) -> tuple[str, str]:

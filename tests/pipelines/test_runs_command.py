@@ -10,15 +10,12 @@ import pytest
 import halving
 from halving.cli.main import main
 from halving.errors import ExtraMissing
-from halving.records.run_record import RunRecords
 from halving.run import lifecycle
-from halving.store.json_files import now
 from resources.backend import Backend
-from resources.catalog import SweepRow, TrialRow
-from resources.scheduling.sweeps import open_sweep
+from resources.catalog import SweepRow
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import rename_project, set_project
-from tests.backends import snapshot_row
+from tests.indexed_runs import paused_trials
 
 
 @pytest.fixture
@@ -117,22 +114,14 @@ def test_a_deleted_run_says_until_when_it_can_be_restored(tmp_path: Path, capsys
 def test_a_trial_that_never_goes_on_is_stopped_in_the_list_in_filters_and_alone(
     backend: Backend, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    catalog, root = backend.catalog, backend.store.root
-    with catalog.write() as session:
-        session.add(snapshot_row("sha256:a"))
-    sweep = open_sweep(catalog, small_spec(), "sha256:a", driver="job", commit=None).id
-    records = RunRecords(backend.store, "digits", "r0")
-    records.start({}, {"sweep": sweep, "trial": 0}, None, {"started": now(), "provenance": {}})
-    records.end(1, {"status": "paused", "summary": {}})
-    with catalog.write() as session:
-        session.add(TrialRow(sweep=sweep, number=0, params={}, status="paused", attempt=1))
+    sweep = paused_trials(backend, small_spec(), 1)
 
     def said(*arguments: str) -> Any:
-        assert main([*arguments, "--root", root, "--json"]) == 0
+        assert main([*arguments, "--root", backend.store.root, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
     assert [run["run"] for run in said("runs", "status = paused")["runs"]] == ["r0"]
-    with catalog.write() as session:
+    with backend.catalog.write() as session:
         session.get_one(SweepRow, sweep).status = "finished"
     assert said("runs", "status = paused")["runs"] == []
     assert [run["status"] for run in said("runs", "status = stopped")["runs"]] == ["stopped"]

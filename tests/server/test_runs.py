@@ -16,10 +16,11 @@ import halving
 from halving.query import run_diff
 from resources.analysis.run_index import Refresher
 from resources.backend import Backend
+from resources.catalog import SweepRow
 from resources.sweep_spec import SweepSpec
 from server import daily_retention, index_refresher
 from server.settings import Settings
-from tests.indexed_runs import with_trial
+from tests.indexed_runs import paused_trials, with_trial
 from tests.run_filters import write_runs
 from tests.server.clients import ADDRESS, client_of
 from tests.waiting import wait_for
@@ -259,3 +260,18 @@ def test_the_schema_has_the_routes_with_examples(local: TestClient) -> None:
     for path in ("", "/groups", "/columns", "/diff", "/{project}/{run}"):
         assert paths[f"{RUNS}{path}"]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
     assert "examples" in json.dumps(paths[RUNS]["get"]["parameters"])
+
+
+def test_a_trial_that_never_goes_on_is_stopped_by_itself_and_beside_others(
+    backend: Backend, local: TestClient, small_spec: Callable[..., SweepSpec]
+) -> None:
+    sweep = paused_trials(backend, small_spec(), 2)
+
+    def statuses() -> set[str]:
+        compared = local.get(f"{RUNS}/diff", params={"run": ["digits/r0", "digits/r1"]}).json()["runs"]
+        return {local.get(f"{RUNS}/digits/r0").json()["status"], *(run["status"] for run in compared)}
+
+    assert statuses() == {"paused"}
+    with backend.catalog.write() as session:
+        session.get_one(SweepRow, sweep).status = "finished"
+    assert statuses() == {"stopped"}

@@ -42,7 +42,9 @@ def _stopped(run: RunInfo) -> RunInfo:
 
 
 def _stopped_trials(catalog: Catalog, trials: Sequence[Trial]) -> set[Trial]:
-    """Those of the trials that never go on."""
+    """Those of the trials that never go on. Where there are none, the catalog is not asked."""
+    if not trials:
+        return set()
     never_goes_on = or_(TrialRow.status == Status.STOPPED.value, _ENDED_WITH_ITS_SWEEP)
     stopped: set[Trial] = set()
     with catalog.read() as session:
