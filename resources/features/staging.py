@@ -50,7 +50,7 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
             narrowed = f"WHERE {of_day} OR {event} IS NULL"
         else:  # by a plain comparison too, by which files need not be read; a day more on each side for other time zones
             around = f"{quoted(view.event_time)} BETWEEN {text(str(day - timedelta(1)))} AND {text(str(day + timedelta(2)))}"
-            narrowed = f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL"
+            narrowed = f"WHERE ({around} AND {of_day}) OR {quoted(view.event_time)} IS NULL OR {_is_infinite(view.event_time)}"
     import duckdb
 
     try:
@@ -60,6 +60,10 @@ def stage(connection: "duckdb.DuckDBPyConnection", view: FeatureView, day: date 
     except duckdb.Error as error:
         raise fault_of(error, f"source.{view.source.place} of {view.key}") from error
     check_unchanged()
+    times = [name for name in (view.event_time, view.created) if name is not None and not _is_text(types[name])]
+    if times:
+        infinite = " OR ".join(map(_is_infinite, times))
+        _refuse_rows(connection, view, infinite, "have an infinite time, which is of no day; filter them in the source", view.entity)
     _check_texts(connection, view, types)
     _make_ids_whole(connection, view, types)
     nulls = " OR ".join(f"{quoted(name)} IS NULL" for name in (EVENT, KNOWN, *view.entity))
@@ -210,6 +214,11 @@ def _utc(view: FeatureView, field: str, name: str, types: Mapping[str, str]) -> 
     return _from_zone(view.timezone, plain)
 
 
+def _is_infinite(name: str) -> str:
+    """SQL for whether a time is none: a plain comparison, for which files need not be read."""
+    return f"{quoted(name)} IN ('infinity', '-infinity')"
+
+
 def _from_zone(timezone: str, plain: str) -> str:
     """SQL for a TIMESTAMP of a time zone as one in UTC."""
     return plain if timezone == "UTC" else f"timezone('UTC', timezone({text(timezone)}, {plain}))"
@@ -243,10 +252,14 @@ def _check_texts(connection: "duckdb.DuckDBPyConnection", view: FeatureView, typ
             _refuse_rows(connection, view, f"{quoted(name)} IS NOT NULL AND {moment} IS NULL", why)
 
 
-def _refuse_rows(connection: "duckdb.DuckDBPyConnection", view: FeatureView, condition: str, why: str) -> None:
+def _refuse_rows(
+    connection: "duckdb.DuckDBPyConnection", view: FeatureView, condition: str, why: str, shown_columns: Sequence[str] = ()
+) -> None:
+    """Refuse rows; of some of them these columns are shown, or else entity and times."""
     count = _one(connection, f"SELECT count(*) FROM {STAGED} WHERE {condition}")[0]
     if count:
-        shown = columns(dict.fromkeys([*view.entity, view.event_time, *([view.created] if view.created else [])]))
+        names = shown_columns or [*view.entity, view.event_time, *([view.created] if view.created else [])]
+        shown = columns(dict.fromkeys(names))
         found = connection.sql(f"SELECT {shown} FROM {STAGED} WHERE {condition} ORDER BY ALL LIMIT {_SHOWN}").to_arrow_table()
         raise InvalidInput(f"{count:,} rows of the feature view {view.key} are not accepted: they {why}; for example {_shown(found)}")
 

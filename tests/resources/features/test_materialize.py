@@ -121,6 +121,25 @@ def test_rows_that_a_join_cannot_use_are_refused_and_shown(rows: list[Row], mess
     assert message in refusal(Store(tmp_path), rows)
 
 
+@pytest.mark.parametrize("kind", [MICROS, pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns", "UTC")])
+@pytest.mark.parametrize("name", ["ts", "loaded"])
+@pytest.mark.parametrize("number", [2**63 - 1, 1 - 2**63])
+def test_rows_of_infinite_times_are_of_no_day_and_refused(kind: pa.DataType, name: str, number: int, tmp_path: Path) -> None:
+    """As DuckDB writes them; they would be of its day of infinity, or of none."""
+    rows = table([Row(1, 10, 12, 1.0)])
+    rows = rows.set_column(rows.column_names.index(name), name, pa.array([number], pa.int64()).cast(kind))
+    day_of_row = FIRST if name == "loaded" else SECOND
+    says = refusal(Store(tmp_path), rows, view(timezone="Europe/Berlin"), day_of_row)
+    assert "1 rows of the feature view clicks@1 are not accepted: they have an infinite time" in says
+    assert "for example user = 1" in says
+
+
+def test_an_infinite_time_is_refused_beside_a_delay_and_for_all_days(tmp_path: Path) -> None:
+    GIVEN["rows"] = table([Row(1, 10, 12, 1.0)]).set_column(1, "ts", pa.array([2**63 - 1], pa.int64()).cast(MICROS))
+    with pytest.raises(InvalidInput, match="have an infinite time, which is of no day"):
+        materialize_all(Store(tmp_path), view(created=None, delay="1h"))
+
+
 def test_of_a_view_with_a_delay_an_entity_has_one_row_at_a_time(tmp_path: Path) -> None:
     delayed = view(created=None, delay="1h")
     assert "(user, ts) is not unique" in refusal(Store(tmp_path), [Row(7, 10, 12, 1.0), Row(7, 10, 13, 2.0)], delayed)
