@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from halving.errors import InvalidInput
 from resources.datasets.file_sources import Part
@@ -20,7 +21,19 @@ if TYPE_CHECKING:
 _ROWS = 10_000  # that DuckDB gives at a time
 _MEMORY = "384MiB"
 _READER = re.compile("(?:read|parquet|sniff)_.*|.*_scan|glob")  # names of functions that read files
-_LARGEST = re.compile(r"\bUHUGEINT\b")
+_TEXT = "cast it to a text"
+_NOT_HELD = {  # by DuckDB's names of types, which it writes in small letters there
+    "bignum": _TEXT,
+    "bit": _TEXT,
+    "geometry": f"{_TEXT}, or to numbers",
+    "interval": "give it as a number, for example by epoch(…)",
+    "map": "give its keys as columns, as a struct, or as lists (map_keys, map_values)",
+    "time with time zone": "its zone would be lost; cast it to TIME, or to a text",
+    "union": "give its members as columns",
+    "variant": _TEXT,
+}
+_WAYS_OF_TIMES = "make it null by nullif, or another time, or leave such rows out"
+_INFINITE = {pa.int32(): (2**31 - 1, 1 - 2**31), pa.int64(): (2**63 - 1, 1 - 2**63)}  # what DuckDB has for infinity in dates and times
 
 
 def open_query(
@@ -108,7 +121,11 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
     # One thread: each that reads Parquet holds a row group, so that on a machine of many cores the memory would not do.
     with engine(f"the query {field}.sql", _MEMORY, threads=1, places=places) as (connection, spilled):
         try:
-            yield from _kept_exact(connection.sql(query), query, field).to_arrow_reader(_ROWS)
+            for rows in _kept_exact(connection.sql(query), query, field).to_arrow_reader(_ROWS):
+                for name, column in zip(rows.schema.names, rows.columns, strict=True):
+                    if time := _lost_time(column):
+                        raise _refused(query, field, f"its column {name!r} has {time}, which no time of a snapshot is; {_WAYS_OF_TIMES}")
+                yield rows
         except duckdb.OutOfMemoryException:
             ways = "leave out ORDER BY, join and group less at a time, or write the rows to files and give these"
             raise _refused(query, field, f"DuckDB cannot answer it in {_MEMORY} of memory; {ways}") from None
@@ -123,15 +140,59 @@ def _read(query: str, field: str, places: Places | None) -> Iterator[pa.RecordBa
 
 
 def _kept_exact(rows: "duckdb.DuckDBPyRelation", query: str, field: str) -> "duckdb.DuckDBPyRelation":
-    """The rows without the types of which DuckDB makes something else for Arrow: of UHUGEINT doubles, of a time with a zone one without."""
+    """The rows without the type of which DuckDB makes something else for Arrow, and which another one holds: of UHUGEINT doubles.
+
+    Raises:
+        InvalidInput: a column has a type that Arrow has not, or that would be bytes there.
+    """
     casts = []
-    for name, duckdb_type in zip(rows.columns, rows.types, strict=True):
-        kind = str(duckdb_type)
-        if re.search(r"\bTIME WITH TIME ZONE\b", kind):
-            raise _refused(query, field, f"its column {name!r} is {kind}, whose zone would be lost; cast it to TIME, or to a text")
-        if _LARGEST.search(kind):
-            casts.append(f"{quoted(name)}::{_LARGEST.sub('HUGEINT', kind)} AS {quoted(name)}")
+    for name, kind in zip(rows.columns, rows.types, strict=True):
+        leaves = set(_leaves(kind))
+        for leaf in sorted(leaves & set(_NOT_HELD)):
+            raise _refused(query, field, f"its column {name!r} is {kind}, and no {leaf.upper()} can be held; {_NOT_HELD[leaf]}")
+        if "uhugeint" in leaves:
+            casts.append(f"{quoted(name)}::{_without_largest(kind)} AS {quoted(name)}")
     return rows.project(f"* REPLACE ({', '.join(casts)})") if casts else rows
+
+
+def _leaves(kind: Any) -> Iterator[str]:
+    """DuckDB's names of the types in a type; those of maps and unions, which are none of what they hold."""
+    if kind.id in ("list", "array", "struct"):
+        for _, inner in kind.children:
+            if not isinstance(inner, int):  # how many items an array has
+                yield from _leaves(inner)
+    else:
+        yield kind.id
+
+
+def _without_largest(kind: Any) -> str:
+    """SQL for a type with HUGEINT, which becomes decimals, in place of UHUGEINT."""
+    if kind.id == "list":
+        return f"{_without_largest(kind.children[0][1])}[]"
+    if kind.id == "array":
+        return f"{_without_largest(kind.children[0][1])}[{kind.children[1][1]}]"
+    if kind.id == "struct":
+        return f"STRUCT({', '.join(f'{quoted(name)} {_without_largest(inner)}' for name, inner in kind.children)})"
+    return "HUGEINT" if kind.id == "uhugeint" else str(kind)
+
+
+def _lost_time(values: pa.Array) -> str | None:
+    """A date or time of DuckDB's that would be another one elsewhere: an infinite one is a day far away, and 24:00 is midnight."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        return next(filter(None, map(_lost_time, values.flatten())), None)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _lost_time(values.flatten())
+    if pa.types.is_time64(kind):
+        day = 86_400 * 10 ** (6 if kind.unit == "us" else 9)
+        latest = pc.max(values.view(pa.int64())).as_py()
+        return "24:00:00" if latest is not None and latest >= day else None
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        return None
+    number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    bounds = pc.min_max(values.view(number))
+    last, first = _INFINITE[number]
+    return "infinity" if bounds["max"].as_py() == last or bounds["min"].as_py() == first else None
 
 
 def _refused(query: str, field: str, reason: str) -> InvalidInput:

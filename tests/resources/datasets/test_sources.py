@@ -367,13 +367,10 @@ def test_what_a_query_computes_are_numbers_to_train_on(tmp_path: Path, backend: 
         ("(2::HUGEINT ** 63)::HUGEINT", "it has 9223372036854775808, which no int64 is"),
         ("12345678901234567.8", "the column 'x' does not become double: it has 12345678901234567.8, which no double is"),
         ("0.1234567890123456789", "it has 0.1234567890123456789, which no double is"),
-        ("123456789012345678901234567890123456789012::BIGNUM", "its column 'x' has the type extension<arrow.opaque"),
         ("[{'a': 12345678901234567890::HUGEINT}]", "it has 12345678901234567890, which no int64 is"),
         ("12345678901234567890::UHUGEINT", "it has 12345678901234567890, which no int64 is"),
         ("[12345678901234567890::UHUGEINT]", "it has 12345678901234567890, which no int64 is"),
         ("md5_number('a')", "it has [0-9]{39}, which no int64 is"),
-        ("'12:00:00+02'::TIMETZ", "its column 'x' is TIME WITH TIME ZONE, whose zone would be lost; cast it to TIME, or to a text"),
-        ("[{'a': '12:00:00+02'::TIMETZ}]", "its column 'x' is .*TIME WITH TIME ZONE.*, whose zone would be lost"),
     ],
 )
 def test_what_no_number_is_is_refused_when_the_snapshot_is_taken(tmp_path: Path, backend: Backend, select: str, says: str) -> None:
