@@ -70,6 +70,8 @@ def _united_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 
 def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Of one family alone: across them Arrow makes binary of text, and double of decimals."""
+    if pa.types.is_timestamp(one) and one.tz != other.tz:
+        return _unified(pa.timestamp(one.unit, "UTC"), pa.timestamp(other.unit, "UTC"))  # the same moments, in the one zone of all
     if pa.uint64() in (one, other) and pa.types.is_integer(one):
         return pa.uint64()  # of which Arrow makes int64; but ids of 20 digits are more likely than numbers below zero beside it
     both = [pa.schema([("x", kind)]) for kind in (one, other)]
@@ -79,7 +81,7 @@ def _unified(one: pa.DataType, other: pa.DataType) -> pa.DataType:
 def _family(kind: pa.DataType) -> Any:
     """What is equal of types of which one can hold the values of another; None of a type that goes with no other."""
     if pa.types.is_timestamp(kind):
-        return "timestamp", kind.tz
+        return "timestamp", kind.tz is not None
     for name, is_members in _FAMILIES.items():
         if any(is_member(kind) for is_member in is_members):
             return name

@@ -58,6 +58,11 @@ def raw(tmp_path: Path) -> Path:
         (pa.nulls(1), pa.array([True]), pa.bool_()),
         (pa.array([[]], pa.list_(pa.null())), pa.array([[1, None]]), pa.list_(pa.int64())),
         (pa.array([1], pa.timestamp("s")), pa.array([1], pa.timestamp("us")), pa.timestamp("us")),
+        (
+            pa.array([1_774_746_000], pa.timestamp("s", "UTC")),
+            pa.array([1_774_746_000_000_001], pa.timestamp("us", "Europe/Berlin")),
+            pa.timestamp("us", "UTC"),
+        ),
         (pa.array(["a"]), pa.array(["b"]).dictionary_encode(), pa.string()),
         (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
         (pa.array([{"a": 1, "b": "q"}]), pa.array([{"b": "r", "a": 0.5}]), None),

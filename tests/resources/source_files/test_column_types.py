@@ -19,6 +19,8 @@ OTHERS += [
     pa.timestamp("s"),
     pa.timestamp("us"),
     pa.timestamp("ns", "UTC"),
+    pa.timestamp("us", "Europe/Berlin"),
+    pa.timestamp("s", "Asia/Tokyo"),
 ]
 OTHERS += [pa.map_(pa.string(), pa.int64())]
 LEAVES = st.sampled_from(NUMBERS + OTHERS)
@@ -87,6 +89,7 @@ def test_whole_numbers_and_fractions_are_the_same_as_doubles_or_refused(whole: l
         (pa.array([[None], None], pa.list_(pa.null())), pa.list_(pa.timestamp("us", "UTC"))),
         (pa.array([[[1]], [[]], None]), pa.large_list(pa.large_list(pa.int64()))),
         (pa.array(["a", None, "b"]).dictionary_encode(), pa.large_string()),
+        (pa.array([1_774_746_000, None, -1], pa.timestamp("s", "Europe/Berlin")), pa.timestamp("us", "UTC")),  # when its clocks change
     ],
 )
 def test_nested_values_are_cast_by_their_names_and_places(values: pa.Array, kind: pa.DataType) -> None:
