@@ -2,7 +2,8 @@
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,15 +11,18 @@ from pyarrow import csv
 
 from resources.datasets import text_files
 from resources.datasets.text_files import UTF_8, TextFile, not_in_encoding, open_text
-from resources.datasets.text_numbers import Numbers, wider
+from resources.datasets.text_numbers import Numbers
 from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
-from resources.source_files.texts import types_of_texts
+from resources.source_files.texts import types_of_texts, wider
 
 _NULLS = csv.ConvertOptions().null_values
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
 _LEADING_ZERO = r"^\s*[+-]?0[0-9]"
 _PLACE = re.compile(r"In CSV column #(\d+)")
+_PLUS = re.compile(r"invalid value '[ \t]*\+[0-9]")
+_RAGGED = re.compile(r"Expected \d+ columns, got \d+")
+_NAMES = {",": "comma", "\t": "tab"}
 _HEADER = 64 * 2**10
 """Bytes in which the names of columns are looked for first."""
 
@@ -45,7 +49,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
             raise ValueError(f"its column {name!r} {error}; to have texts of it, give sql: {query}") from None
     types = pa.schema([(name, column.kind) for name, column in columns.items()])
     large = frozenset(name for name, column in columns.items() if column.numbers.inexact)
-    return Columns(types, large, optional=not columns)
+    return Columns(types, large, optional=not columns, texts=frozenset(columns))
 
 
 def csv_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -54,7 +58,18 @@ def csv_rows(file: SourceFile, wanted: pa.Schema | None = None, encoding: str | 
     Raises:
         ValueError: it is not in that encoding, is no CSV, or has a value that is not of the type.
     """
-    yield from _read(file, encoding, csv_columns(file, encoding).types if wanted is None else wanted)
+    types = csv_columns(file, encoding).types if wanted is None else wanted
+    batches = 0
+    try:
+        for rows in _read(file, encoding, types):
+            yield rows
+            batches += 1
+    except _PlusSign:
+        yield from islice(_read(file, encoding, types, takes_plus=True), batches, None)
+
+
+class _PlusSign(Exception):
+    """A whole number has a plus sign, of which Arrow's reader takes none, but before fractions."""
 
 
 class _Column:
@@ -76,10 +91,10 @@ class _Column:
         """The type of a block's values: the one before if that will do, since to look for another takes longer."""
         if self.kind not in (pa.null(), pa.bool_()) and (values := _cast(texts, self.kind)) is not None:
             return self._of_numbers(values, texts)
-        texts = pc.if_else(pc.is_in(texts, pa.array(_NULLS)), None, texts)
+        texts = _with_nulls(texts)
         if texts.null_count == len(texts):
             return pa.null()
-        trimmed = pc.utf8_trim(texts, " \t")
+        trimmed = _without_plus(texts)
         for kind in _NUMBERS:
             if (values := _cast(trimmed, kind)) is not None:
                 return self._of_numbers(values, trimmed)
@@ -102,8 +117,16 @@ class _Column:
         return kind
 
 
-def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; without types each column is its bytes in UTF-8."""
+def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None, *, takes_plus: bool = False) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, in the same batches each time.
+
+    Args:
+        types: None: each column is its bytes in UTF-8.
+        takes_plus: whether whole numbers may have a plus sign, which takes longer.
+
+    Raises:
+        _PlusSign: one has, and may not.
+    """
     delimiter = "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
     with open_text(file, encoding) as text:
         if text.is_empty:
@@ -111,14 +134,16 @@ def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None) -> It
         try:
             names = _names(text, delimiter)
             kinds = dict.fromkeys(names, pa.binary()) if types is None else {column.name: column.type for column in types}
+            whole = {name: kind for name, kind in kinds.items() if takes_plus and pa.types.is_integer(kind)}
             encoding_of_arrow = "utf8" if text.encoding in UTF_8 else text.encoding
             reader = csv.open_csv(
                 text,
                 csv.ReadOptions(use_threads=False, block_size=text_files.BLOCK, encoding=encoding_of_arrow),
                 csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                csv.ConvertOptions(column_types=kinds),
+                csv.ConvertOptions(column_types=kinds | dict.fromkeys(whole, pa.string())),
             )
-            yield from reader
+            for rows in reader:
+                yield _with_whole_numbers(rows, whole) if whole else rows
         except UnicodeError:
             raise not_in_encoding("it", text.encoding) from None
         except pa.ArrowInvalid as error:
@@ -127,8 +152,37 @@ def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None) -> It
             if types is not None and (place := _PLACE.match(str(error))):
                 name = names[int(place[1])]
                 kind = kinds.get(name)
-                raise ValueError(f"its column {name!r} does not become {kind}, which it is with the other files: {error}") from None
+                if not takes_plus and pa.types.is_integer(kind) and _PLUS.search(str(error)):
+                    raise _PlusSign from None
+                raise _unlike(name, kind, error) from None
+            if _RAGGED.search(str(error)):
+                raise ValueError(f"{error}; {_ways_of_ragged(names, text.shown, delimiter)}") from None
             raise
+
+
+def _with_whole_numbers(rows: pa.RecordBatch, kinds: Mapping[str, pa.DataType]) -> pa.RecordBatch:
+    """The rows with whole numbers in place of their texts."""
+    for place, name in enumerate(rows.schema.names):
+        if name in kinds:
+            try:
+                values = _without_plus(_with_nulls(rows.column(place))).cast(kinds[name])
+            except pa.ArrowInvalid as error:
+                raise _unlike(name, kinds[name], error) from None
+            rows = rows.set_column(place, name, values)
+    return rows
+
+
+def _with_nulls(texts: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_in(texts, pa.array(_NULLS)), None, texts)
+
+
+def _without_plus(texts: pa.Array) -> pa.Array:
+    """Texts as Arrow reads numbers, without the sign of those above zero."""
+    return pc.replace_substring_regex(pc.utf8_trim(texts, " \t"), r"^\+([0-9])", r"\1")
+
+
+def _unlike(name: str, kind: pa.DataType, error: pa.ArrowInvalid) -> ValueError:
+    return ValueError(f"its column {name!r} does not become {kind}, which it is with the other files: {error}")
 
 
 def _names(text: TextFile, delimiter: str) -> Sequence[str]:
@@ -141,10 +195,13 @@ def _names(text: TextFile, delimiter: str) -> Sequence[str]:
         raise not_in_encoding("its header", text.encoding)
     others = [mark for mark in ",;\t|" if len(names) == 1 and mark in names[0]]
     if others:
-        decimal = ", decimal_separator = ','" if others[0] == ";" else ""
-        mark = "\\t" if others[0] == "\t" else others[0]
-        query = f"SELECT * FROM read_csv({_quoted(text.shown)}, delim = {_quoted(mark)}{decimal})"
-        raise ValueError(f"its header has no {'tab' if delimiter != ',' else 'comma'} but {others[0]!r}; give sql: {query}")
+        query = _query(text.shown, others[0])
+        raise ValueError(f"its header has no {_NAMES[delimiter]} but {others[0]!r}; give sql: {query}")
+    if (mark := _other_mark(names, delimiter)) and _is_whole(content, mark):
+        raise ValueError(
+            f"its header has commas and {mark!r}, and its first rows have as many fields by {mark!r} as it has; "
+            f"give sql: {_query(text.shown, mark)}, or with delim = ','"
+        )
     if "" in names:
         raise ValueError(
             f"its column {names.index('') + 1} has no name; a CSV that pandas wrote has its index there: "
@@ -153,6 +210,46 @@ def _names(text: TextFile, delimiter: str) -> Sequence[str]:
     if len(set(names)) < len(names):
         raise ValueError(f"its columns are {names}; give each a name of its own")
     return names
+
+
+def _other_mark(names: Sequence[str], delimiter: str) -> str | None:
+    """What may separate the fields in place of commas, which are then in names or numbers."""
+    return next((mark for mark in ";\t|" if delimiter == "," and any(mark in name for name in names)), None)
+
+
+def _is_whole(content: bytes, delimiter: str) -> bool:
+    """Whether all rows have as many fields as the header, and more than one; the last may be cut off."""
+    rows = content[: content.rfind(b"\n") + 1] or content
+    ragged: list[csv.InvalidRow] = []
+
+    def skip(row: csv.InvalidRow) -> str:
+        ragged.append(row)
+        return "skip"
+
+    options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=skip)
+    reading = csv.ReadOptions(use_threads=False, block_size=len(rows) + 1)
+    try:
+        names = csv.read_csv(pa.BufferReader(rows), reading, options).schema.names
+    except pa.ArrowInvalid:  # a line break in quotes was cut
+        return False
+    return len(names) > 1 and not ragged
+
+
+def _ways_of_ragged(names: Sequence[str], shown: str, delimiter: str) -> str:
+    """What to do about rows that have more fields than the header, or fewer."""
+    if mark := _other_mark(names, delimiter):
+        return f"its header has {mark!r}, too: where that separates its fields, give sql: {_query(shown, mark)}"
+    return (
+        f"put a field that holds a {_NAMES[delimiter]} in quotes; or, where rows are short, give sql: "
+        f"{_query(shown, delimiter, ', null_padding = true')}, which fills with null"
+    )
+
+
+def _query(shown: str, delimiter: str, options: str = "") -> str:
+    """The rows of a file by DuckDB; beside semicolons numbers have decimal commas."""
+    decimal = ", decimal_separator = ','" if delimiter == ";" else ""
+    mark = "\\t" if delimiter == "\t" else delimiter
+    return f"SELECT * FROM read_csv({_quoted(shown)}, delim = {_quoted(mark)}{decimal}{options})"
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array | None:

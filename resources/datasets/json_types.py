@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from resources.datasets.text_numbers import EXACT, Numbers, is_exact, wider
+from resources.datasets.text_numbers import EXACT, Numbers, is_exact
+from resources.source_files.texts import wider
 
 Path = tuple[str, ...]
 """Of a value in an object: keys, and ``[]`` for the items of a list."""

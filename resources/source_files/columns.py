@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from halving.errors import InvalidInput
 from resources.source_files.column_types import Unlike, cast_exactly, plain_type, united_type
+from resources.source_files.texts import wider
 
 _LEFTOVER_INDEX = re.compile(r"__index_level_\d+__")
 _SAME = "give files of the same columns, or sql with read_csv or read_parquet('…', union_by_name = true), which fills with null"
@@ -24,11 +25,13 @@ class Columns:
         types: as :func:`plain_type` gives them; null where the file holds no value from which a type could be told.
         large: names of those with whole numbers beyond 2**53, as far as a text format knows. Of Parquet the rows tell.
         optional: whether a column, or a field of a struct, that is not there is null, as a key of JSON is.
+        texts: names of those that can be read as the texts that are written there, as all of a CSV file can.
     """
 
     types: pa.Schema
     large: frozenset[str] = frozenset()
     optional: bool = False
+    texts: frozenset[str] = frozenset()
 
 
 def is_leftover_index(name: str) -> bool:
@@ -48,6 +51,8 @@ def without_index(rows: pa.RecordBatch) -> pa.RecordBatch:
 def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAYS) -> pa.Schema:
     """Unite the columns of files, each with its name as people know it; columns are in the order in which they are first there.
 
+    Of texts alone the union is the type that they have within one file, where numbers beside words are texts.
+
     Args:
         ways: what to do about two types that do not go together, for the message.
 
@@ -58,6 +63,8 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
     shown_of_column: dict[str, str] = {}  # the first file that has it
     shown_of_type: dict[str, str] = {}  # the file that gave it its type
     shown_of_large: dict[str, str] = {}
+    shown_of_no_texts: dict[str, str] = {}  # the first file in which it is not written as texts
+    unlike: dict[str, dict[str, pa.DataType]] = {}  # two files whose types go together as texts alone
     shown_of_all: str | None = None  # the first file that has all of its columns, and so all that there are
     last: Columns | None = None
     for shown, columns in files:
@@ -78,13 +85,17 @@ def united(field: str, files: Iterable[tuple[str, Columns]], *, ways: str = _WAY
             shown_of_large.setdefault(name, shown)
         for column in map(columns.types.field, names):
             before = types.get(column.name, pa.null())
+            kind = plain_type(column.type)
+            if column.name not in columns.texts and not pa.types.is_null(kind):
+                shown_of_no_texts.setdefault(column.name, shown)
             try:
-                after = united_type(before, plain_type(column.type), optional=columns.optional)
+                after = united_type(before, kind, optional=columns.optional)
             except Unlike:
-                raise InvalidInput(
-                    f"{field} is not accepted: the column {column.name!r} is {before} in {shown_of_type[column.name]} "
-                    f"and {column.type} in {shown}; {ways}"
-                ) from None
+                unlike[column.name] = {shown_of_type[column.name]: before, shown: column.type}
+                after = wider(before, kind) or pa.string()
+            if column.name in unlike and column.name in shown_of_no_texts:
+                both = " and ".join(f"{type_there} in {name}" for name, type_there in unlike[column.name].items())
+                raise InvalidInput(f"{field} is not accepted: the column {column.name!r} is {both}; {ways}")
             shown_of_column.setdefault(column.name, shown)
             if after != before or column.name not in types:
                 shown_of_type[column.name] = shown

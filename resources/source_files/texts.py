@@ -22,6 +22,21 @@ def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
     return types
 
 
+def wider(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    """The type of the values of both, as they are written in texts; None: there is none but text."""
+    if first == second or pa.types.is_null(second):
+        return first
+    if pa.types.is_null(first):
+        return second
+    kinds = {first, second}
+    if kinds <= {pa.int64(), pa.uint64(), pa.float64()}:
+        return pa.float64() if pa.float64() in kinds else pa.uint64()
+    for order in ([pa.date32(), pa.timestamp("s"), pa.timestamp("ns")], [pa.timestamp("s", "UTC"), pa.timestamp("ns", "UTC")]):
+        if kinds <= set(order):
+            return max(first, second, key=order.index)
+    return None
+
+
 def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa.Table:
     """Read columns of texts as values, of these types or of those that Arrow finds.
 

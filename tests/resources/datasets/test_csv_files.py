@@ -14,6 +14,7 @@ from pyarrow import csv, fs
 
 from resources.datasets import text_files
 from resources.datasets.csv_files import csv_columns, csv_rows
+from resources.source_files.columns import united
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
 
@@ -83,7 +84,19 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         ("id|stadt\n1|Bonn\n", None, r"no comma but '\|'; give sql"),
         (",id\n0,1\n", None, "its column 1 has no name; .* index=False"),
         ("id,id\n0,1\n", None, r"its columns are \['id', 'id'\]; give each a name of its own"),
-        ("id,x\n0,1,2\n", None, "Expected 2 columns, got 3"),
+        (
+            "id,x\n0,1,2\n",
+            None,
+            "Expected 2 columns, got 3.*; put a field that holds a comma in quotes; or, where rows are short, give sql",
+        ),
+        ("id,x\n0\n", None, r"Expected 2 columns, got 1.*read_csv\('rows.csv', delim = ',', null_padding = true\), which fills with null"),
+        ("id;a,b;c\n1;2;3\n4;5\n", None, r"Expected 2 .*; its header has ';', too: .* give sql: .*delim = ';', decimal_separator = ','\)"),
+        (
+            "id;a,b\n1;2,5\n3;4,5\n",
+            None,
+            "its header has commas and ';', and its first rows have as many fields by ';' as it has; give sql: .*delim = ';'.*delim = ','",
+        ),
+        ("id\tcity, state\n1\tBonn, NRW\n", None, r"its header has commas and '\\t', .* give sql: .*delim = '\\t'\)"),
         (f"x\n{'1' * 24}\n", None, rf"'x' has the number {'1' * 24}, .* read_csv\('rows.csv', types = \{{'x': 'VARCHAR'\}}\)"),
         ("x\n9007199254740993\n0.5\n", None, "'x' has the number 9007199254740993, which a column of doubles would round"),
         ("x\n9007199254740993\n1e5\n", None, "'x' has the number 9007199254740993"),
@@ -93,6 +106,8 @@ def test_names_of_columns_have_the_files_encoding_too(tmp_path: Path) -> None:
         ("x\n-9223372036854775809\n", None, "'x' has the number -9223372036854775809"),
         ("x\n1.5\n1e400\n", None, "'x' has the number 1e400"),
         ("x\n1.5\n-1E+0400\n", None, r"'x' has the number -1E\+0400"),
+        ("x\n0.5\n+9007199254740993\n", None, "'x' has the number 9007199254740993, which a column of doubles would round"),
+        (f"x\n+{IDS[0]}\n-1\n", None, "'x' has the number"),
     ],
 )
 def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, content: bytes | str, encoding: str | None, why: str) -> None:
@@ -133,6 +148,15 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, content: bytes | 
         (["1e300"], ["1e22"], pa.float64(), [1e300, 1e22]),
         (["10000000000000000000000"], ["0.5"], pa.float64(), [1e22, 0.5]),  # this one is a double
         (["inf"], ["1"], pa.float64(), [float("inf"), 1.0]),
+        (["+49151234567"], ["+5", "-6"], pa.int64(), [49151234567, 5, -6]),
+        (["1"], ["+2", " +3", "NA", ""], pa.int64(), [1, 2, 3, None, None]),
+        (["+9007199254740993"], ["1"], pa.int64(), [2**53 + 1, 1]),
+        ([f"+{IDS[0]}"], [str(IDS[1])], pa.uint64(), IDS),
+        (["+1.5"], ["+2", "3"], pa.float64(), [1.5, 2.0, 3.0]),
+        (["+49151234567"], ["0151234567"], pa.string(), ["+49151234567", "0151234567"]),
+        (["+007"], ["5"], pa.string(), ["+007", "5"]),
+        (["++5", "+-6"], ["7"], pa.string(), ["++5", "+-6", "7"]),
+        (["+5"], ["abc"], pa.string(), ["+5", "abc"]),
     ],
 )
 @pytest.mark.parametrize("blocks", [1, 12])
@@ -201,6 +225,43 @@ def test_quoted_line_breaks_and_tabs_are_of_the_values(tmp_path: Path) -> None:
 def test_whole_numbers_that_no_double_is_are_named_for_other_files(tmp_path: Path) -> None:
     file = file_of(tmp_path, f"a,b,c,d\n{2**53 + 1},{2**53},{IDS[0]},x{IDS[0]}\n")
     assert csv_columns(file).large == {"a", "c"}
+
+
+def test_whole_numbers_with_a_plus_sign_are_refused_where_other_files_have_other_types(tmp_path: Path) -> None:
+    file = file_of(tmp_path, "x\n+5\n-6\n")
+    assert read(file, None, pa.schema([("x", pa.float64())])) == [{"x": 5.0}, {"x": -6.0}]
+    assert read(file, None, pa.schema([("x", pa.string())])) == [{"x": "+5"}, {"x": "-6"}]
+    with pytest.raises(ValueError, match=r"its column 'x' does not become uint64, which it is with the other files: .*'-6'"):
+        read(file, None, pa.schema([("x", pa.uint64())]))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a;b,c\n1;2,3\n4,5\n",  # one row has no semicolon
+        '"weight; kg",height\n5,6\n',
+        '"a;b",c\n1;2,3\n',
+        "a&amp;b,c\n1,2\n",
+    ],
+)
+def test_another_mark_in_a_name_alone_is_of_the_name(tmp_path: Path, content: str) -> None:
+    assert len(csv_columns(file_of(tmp_path, content)).types) == 2
+
+
+VALUES = ["", "NA", "1", "+2", "-3", "0.5", "007", "true", "2024-01-02", "2024-01-02 03:04:05", "2024-01-02T03:04:05Z", "03:04:05", "x"]
+
+
+@given(st.lists(st.sampled_from(VALUES), min_size=1, max_size=3), st.lists(st.sampled_from(VALUES), min_size=1, max_size=3))
+@settings(max_examples=examples(60))
+def test_rows_in_two_files_are_what_they_are_in_one(tmp_path_factory: pytest.TempPathFactory, first: list[str], then: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("csv")
+    whole, *files = (
+        file_of(folder, "x,y\n" + "".join(f"{text},\n" for text in texts), f"{number}.csv")
+        for number, texts in enumerate(([*first, *then], first, then))
+    )
+    types = united("files", [(file.shown, csv_columns(file)) for file in files])
+    assert types == csv_columns(whole).types
+    assert [row for file in files for row in read(file, None, types)] == read(whole)
 
 
 @given(

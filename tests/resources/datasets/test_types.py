@@ -42,6 +42,7 @@ COLUMNS = {
     "lists": _column(lambda row: [[row], [], None]),
     "pair": _column(lambda row: [1.0, None], pa.list_(pa.float32(), 2)),
     "struct": _column(lambda row: {"a": row, "b": [str(row)] * (row % 3)}),
+    "no fields": _column(lambda row: {}, pa.struct([])),
     "null.only": pa.nulls(ROWS, pa.float64()),
 }
 

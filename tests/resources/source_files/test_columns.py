@@ -1,5 +1,7 @@
 """The union of the columns of files, and rows brought to it: each value is what it was, or is refused with both files and both types."""
 
+from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import pyarrow as pa
@@ -92,6 +94,42 @@ def test_types_that_do_not_go_together_are_refused_with_both_files_and_both_type
         with pytest.raises(InvalidInput) as refusal:
             united(FIELD, [("a.parquet", _columns(x=first)), ("b.parquet", _columns(x=later))])
         assert f"{FIELD} is not accepted: the column 'x' is {first} in a.parquet and {later} in b.parquet" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "union"),
+    [
+        ([pa.int64(), pa.string()], pa.string()),
+        ([pa.float64(), pa.bool_(), pa.null()], pa.string()),
+        ([pa.date32(), pa.int64()], pa.string()),
+        ([pa.date32(), pa.timestamp("s")], pa.timestamp("s")),
+        ([pa.date32(), pa.timestamp("ns"), pa.timestamp("s")], pa.timestamp("ns")),
+        ([pa.timestamp("s"), pa.timestamp("s", "UTC")], pa.string()),
+        ([pa.date32(), pa.timestamp("s"), pa.bool_()], pa.string()),
+        ([pa.int64(), pa.uint64(), pa.float64()], pa.float64()),
+        ([pa.time32("s"), pa.string()], pa.string()),
+    ],
+)
+def test_files_of_texts_unite_as_the_rows_of_one_do_and_as_texts_with_no_others(kinds: list[pa.DataType], union: pa.DataType) -> None:
+    files = [(f"{number}.csv", replace(_columns(x=kind), texts=frozenset("x"))) for number, kind in enumerate(kinds)]
+    is_of_texts = union not in (pa.float64(),)
+    for order in permutations(files):
+        assert united(FIELD, order).field("x").type == union
+        for place in range(len(order) + 1):
+            with_other = [*order[:place], ("other.parquet", _columns(x=union)), *order[place:]]
+            if is_of_texts:
+                with pytest.raises(InvalidInput, match=r"the column 'x' is .+ in .+ and .+ in .+; write it with one type"):
+                    united(FIELD, with_other)
+            else:
+                assert united(FIELD, with_other).field("x").type == union
+
+
+def test_whole_numbers_that_no_double_is_are_texts_beside_texts() -> None:
+    large = Columns(pa.schema({"x": pa.int64()}), frozenset("x"), texts=frozenset("x"))
+    files = [("a", large), ("b", replace(_columns(x=pa.float64()), texts=frozenset("x")))]
+    with pytest.raises(InvalidInput, match=r"the column 'x' has whole numbers beyond 2..53 in a and fractions in b"):
+        united(FIELD, files)
+    assert united(FIELD, [*files, ("c", replace(_columns(x=pa.string()), texts=frozenset("x")))]).field("x").type == pa.string()
 
 
 def test_the_file_that_gave_a_column_its_type_is_the_one_that_is_named() -> None:
