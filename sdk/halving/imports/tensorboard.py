@@ -8,6 +8,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,9 @@ _TIME = re.compile(r"\d+\.\d+")  # the name of a folder that add_hparams has mad
 _HPARAMS = "_hparams_/session_start_info"
 _NOTHING = [0, 0]
 _NOT_TAKEN = {"graph_def": "graphs", "meta_graph_def": "graphs", "tagged_run_metadata": "profiles of steps", "log_message": "log messages"}
+_PROFILES = "profiles (files beside those of events)"
+_PROJECTOR = "projector_config.pbtxt"
+_PYTORCH_PROFILE = ".pt.trace.json"
 
 
 @dataclass
@@ -78,9 +82,26 @@ def read_runs(source: str, project: str | None, skipped: Skipped) -> Iterator[Fo
     paths = [path for path in below if _EVENTS in path.name and path.is_file()]
     if not paths and not unlisted:
         raise InvalidInput(f"source {source!r} is not accepted: give a folder with event files (events.out.tfevents.…) in it or below it")
+    _count_other_files(below, skipped)
     base = top.parent if top.is_file() else top
     for folder in _folders(base, paths, unlisted):
         yield readable(folder.name, partial(_foreign_run, folder, project or plain_name(base.name, otherwise="tensorboard"), base, skipped))
+
+
+def _count_other_files(paths: list[Path], skipped: Skipped) -> None:
+    """Count what TensorBoard shows of other files than those of events: the projector's embeddings, and profiles."""
+    embeddings, profiles = 0, set[Path]()
+    for path in paths:
+        if path.name == _PROJECTOR:
+            with suppress(OSError):
+                embeddings += path.read_bytes().count(b"embeddings {")
+        elif "/plugins/profile/" in path.as_posix():  # a folder for each, with several files
+            profiles.add(path.parent)
+        elif path.name.removesuffix(".gz").endswith(_PYTORCH_PROFILE):
+            profiles.add(path)
+    for reason, count in (("embeddings of the projector", embeddings), (_PROFILES, len(profiles))):
+        if count:
+            skipped.add(reason, count)
 
 
 def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folder]:

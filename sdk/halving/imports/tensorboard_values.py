@@ -74,11 +74,25 @@ def _add(builder: PieceBuilder, place: str, step: int, time: int, value: Any, pl
 
 
 def _histogram(buckets: Any) -> Histogram:
-    """From rows of left edge, right edge and count; a bucket may be as wide as a point where all values are equal."""
-    kept = [row for row in buckets.tolist() if row[1] > row[0]]
-    if len(kept) < len(buckets) and not kept:
-        middle, count = buckets[0][0], float(buckets[:, 2].sum())
-        width = max(abs(middle) * 1e-6, 1e-12)
-        kept = [[middle - width, middle + width, count]]
-    counts = [row[2] for row in kept]
-    return Histogram(counts=counts, edges=[row[0] for row in kept[:1]] + [row[1] for row in kept]) if kept else Histogram([])
+    """From rows of left edge, right edge and count.
+
+    A bucket may be as wide as a point: what is there counts to the bucket behind it, or to a narrow one of its own where it is the last.
+    """
+    kept: list[list[float]] = []
+    at_point = 0.0
+    point = 0.0
+    for left, right, count in buckets.tolist():
+        if right > left:
+            kept.append([left, right, count + at_point])
+            at_point = 0.0
+        else:
+            at_point += count
+            point = left
+    width = max(abs(point) * 1e-6, 1e-12)
+    if at_point and kept:
+        kept.append([kept[-1][1], kept[-1][1] + width, at_point])
+    elif not kept and len(buckets):
+        kept.append([point - width, point + width, at_point])
+    if not kept:
+        return Histogram([])
+    return Histogram(counts=[count for _, _, count in kept], edges=[kept[0][0], *(right for _, right, _ in kept)])

@@ -13,6 +13,8 @@ import pytest
 import halving
 from halving.cli.main import main
 from halving.imports import foreign_run
+from halving.imports.foreign_run import PieceBuilder, Skipped
+from halving.imports.tensorboard_values import add_value
 from halving.imports.tf_records import records
 from halving.maintenance.compaction import compact
 from halving.query.runs import list_runs
@@ -21,6 +23,7 @@ from tests.permissions import forbidden
 from tests.sdk.imports.copies import imported, media, outcomes, points, small_disk
 
 TIME = 1_700_000_000.0
+GROWING = [1e-12 * 1.1**power for power in range(700)]  # the bins of PyTorch's writer, below and above zero
 
 
 @pytest.fixture
@@ -80,6 +83,34 @@ def test_what_was_written_is_there_with_its_steps_times_and_values(tmp_path: Pat
     assert (info.project, info.status, info.summary["größe"]) == ("logs", "finished", 3.0)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [-1.0, -0.5, 0.0, 0.0, 0.0],  # the last bucket is as wide as a point
+        [0.0, 0.0, 1.0],
+        [-1.0, 0.0, 1.0],
+        [0.0],
+        [-3.0] * 4,
+        [1e-12, 1e-12],
+        [5.0, 5.0, 1e10],
+        [-1e10, -1e-12, 0.0],
+    ],
+)
+@pytest.mark.parametrize("bins", [[-each for each in reversed(GROWING)] + [0.0, *GROWING], "auto"], ids=["tensorflow", "auto"])
+def test_no_count_of_a_histogram_is_lost(values: list[float], bins: Any) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from torch.utils.tensorboard.summary import histogram
+
+    skipped = Skipped()
+    builder = PieceBuilder(skipped, {})
+    (value,) = histogram("weights", np.array(values), bins).value
+    add_value(builder, "place", Event(step=3, wall_time=TIME), value, {}, skipped)
+    (medium,) = builder.take().media
+    facts = medium.media.describe()
+    assert (facts["count"], skipped.reasons) == (len(values), {})
+    assert facts["low"] <= min(values) <= max(values) <= facts["high"]
+
+
 def test_an_import_ends_with_what_was_taken_and_what_was_not(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
     with writing(tmp_path / "logs") as writer:
         writer.add_scalar("loss", 0.5, 1)
@@ -92,6 +123,20 @@ def test_an_import_ends_with_what_was_taken_and_what_was_not(tmp_path: Path, roo
     first, again = ends
     assert first[2:] == [["taken", "count"], ["points", "1"], ["texts", "1"], ["not", "taken", "count"], ["audio", "clips", "1"]]
     assert again[2:] == [["taken", "count"], ["nothing", "0"], ["not", "taken", "count"], ["nothing", "0"]]
+
+
+def test_what_tensorboard_shows_of_other_files_is_counted(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log_scalars(tmp_path / "logs", range(2))
+    with writing(tmp_path / "logs") as writer:
+        for tag in ("first", "second"):
+            writer.add_embedding(np.eye(3), tag=tag)
+    for name in ("plugins/profile/day/a.xplane.pb", "plugins/profile/day/b.xplane.pb", "plugins/profile/night/a.trace.json.gz"):
+        (tmp_path / "logs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "logs" / name).write_bytes(b"")
+    for name in ("host_1.123.pt.trace.json", "host_2.123.pt.trace.json.gz", "notes.json"):
+        (tmp_path / "logs" / name).write_bytes(b"")
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root)
+    assert found["not_taken"] == {"embeddings of the projector": 2, "profiles (files beside those of events)": 4}
 
 
 def test_hyperparameters_belong_to_the_run_that_wrote_them(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
