@@ -16,6 +16,7 @@ from halving.imports.sqlite_file import SqliteFile
 
 _SCHEMES = ("", "file")
 _EXPERIMENT_HAS = ("lifecycle_stage", "name")
+_MODELS = "models"  # the folder of the registered ones, and in an experiment's that of the logged ones
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}  # as files have it; a database has the words
 
 
@@ -151,14 +152,18 @@ class Folder:
         runs = sum(not isinstance(meta, Unreadable) and meta.get("lifecycle_stage") == "deleted" for meta in metas)
         tags = [readable("", partial(_names, folder)) for folder in self._path.glob("[!.]*/tags")]
         experiments = len(list(self._path.glob(".trash/*/meta.yaml")))
-        models = len(list(self._path.glob("models/*/meta.yaml")))
+        registered = list(self._path.glob(f"{_MODELS}/*/meta.yaml"))
+        logged = [path for path in self._path.glob(f"[!.]*/{_MODELS}/*/meta.yaml") if path.parents[2].name != _MODELS]
+        inputs = [readable("", partial(_meta, path.parent)) for path in self._path.glob("[!.]*/*/inputs/*/meta.yaml")]
+        datasets = sum(not isinstance(meta, Unreadable) and meta.get("source_type") != "MODEL" for meta in inputs)
         found = {
             "deleted runs": runs,
             "deleted experiments": experiments,
-            "registered models": models,
+            "registered models": len(registered),
+            "logged models": len(logged),
             "traces": len(list(self._path.glob("[!.]*/traces/*/trace_info.yaml"))),
             "tags of experiments": sum(len(names) for names in tags if not isinstance(names, Unreadable)),
-            "datasets that runs used": len(list(self._path.glob("[!.]*/*/inputs/*/meta.yaml"))),
+            "datasets that runs used": datasets,
         }
         return {what: count for what, count in found.items() if count}
 
@@ -265,4 +270,4 @@ def _names(folder: Path) -> list[str]:
 
 
 def _texts(folder: Path) -> dict[str, str]:
-    return {name: (folder / name).read_text(errors="replace") for name in _names(folder)}
+    return {name: (folder / name).read_bytes().decode(errors="replace") for name in _names(folder)}  # each end of a line as it is

@@ -22,7 +22,7 @@ from benchmarks.peers.installs import environment
 from halving.cli.main import main
 from halving.imports.foreign_run import Skipped
 from halving.imports.mlflow_folder import Folder
-from halving.imports.mlflow_source import Experiment
+from halving.imports.mlflow_source import Experiment, MlflowRun
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs, read_run
 from halving.store.store import Store, digest_of
@@ -400,6 +400,29 @@ def test_params_are_numbers_and_flags_whatever_wrote_them_and_are_so_of_runs_tha
     Path(root, "runs/project=of-1/a/record.json").write_text(json.dumps(record | {"params": values | {"lr": "1E-4", "amp": "true"}}))
     assert read_run(store, "of-1", "a").params == values
     assert "later changes" not in json.dumps(imported(capsys, "mlflow", str(tmp_path / "mlruns"), root))
+
+
+def test_texts_of_a_folder_keep_the_ends_of_their_lines(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    texts = {"unix": "a\nb\n", "windows": "a\r\nb", "old": "a\rb", "apart": "a\u2028b"}
+    for kind, name in ((kind, name) for kind in ("params", "tags") for name in texts):
+        (tmp_path / "1" / "a" / kind / name).write_bytes(texts[name].encode())
+    first = next(iter(Folder(tmp_path).runs(Experiment("1", "of 1"))))
+    assert isinstance(first, MlflowRun)
+    assert (first.tags, first.params) == (texts, {"lr": "0.1", **texts})
+
+
+def test_models_of_a_folder_are_counted_as_they_were_logged_registered_and_used(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    sources = {"1/a/inputs/data": "DATASET", "1/a/inputs/model": "MODEL", "1/models/m-1": "", "1/models/m-2": ""}
+    for place, source in sources.items():
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "meta.yaml").write_text(f"source_type: {source}\n")
+    (tmp_path / "models" / "models" / "version-1").mkdir(parents=True)
+    for place in ("models/models", "models/models/version-1"):
+        (tmp_path / place / "meta.yaml").write_text("name: models\n")
+    assert Folder(tmp_path).left_out() == {"registered models": 1, "logged models": 2, "datasets that runs used": 1}
+    assert [run.id for run in Folder(tmp_path).runs(Experiment("1", "of 1")) if isinstance(run, MlflowRun)] == ["a", "b"]
 
 
 FAULTS = {
