@@ -134,6 +134,11 @@ class Loader:
                 )
         _check_whole("the state's epoch", state["epoch"], 1)
         _check_whole("the state's position", state["position"], 0)
+        if state["position"] > self.plan.total:
+            raise InvalidInput(
+                f"the state's position = {state['position']} is not accepted: {self.plan.where} has {self.plan.total:,} rows; "
+                "give what state_dict() returned"
+            )
         self._leave()
         self._epoch, self._position, self._broken_off = state["epoch"], state["position"], None
 

@@ -13,9 +13,22 @@ from torch.utils.data import DataLoader, IterableDataset, default_convert, get_w
 
 from halving.data.loader import ahead
 from halving.data.loader_plan import LoaderPlan
+from halving.errors import InvalidInput
 
 if TYPE_CHECKING:
     from halving.data.loader import Loader
+
+
+_OWN = {  # DataLoader's options that the loader has itself, and how they are given
+    "batch_sampler": "a loader cuts its batches by itself",
+    "batch_size": "give it to dataset.loader(…)",
+    "collate_fn": "give transform= to dataset.loader(…)",
+    "dataset": "the loader is of one",
+    "drop_last": "give it to dataset.loader(…)",
+    "num_workers": "give workers=",
+    "sampler": "each rank has its share of each batch by itself; rank= and world_size= of dataset.loader(…) say which",
+    "shuffle": "give it to dataset.loader(…)",
+}
 
 
 class TorchLoader:
@@ -27,10 +40,15 @@ class TorchLoader:
         pin_memory: put the tensors into pinned memory, from which a copy to a GPU need not be waited for (``non_blocking=True``); by
             default where there is a GPU.
         options: more for ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``, ``multiprocessing_context``.
+
+    Raises:
+        InvalidInput: an option of DataLoader's is the loader's own.
     """
 
     def __init__(self, loader: "Loader", workers: int, *, pin_memory: bool | None, **options: Any) -> None:
         self.loader = loader
+        if own := sorted(_OWN.keys() & options.keys()):
+            raise InvalidInput(f"{own[0]} = {options[own[0]]!r:.80} is not accepted by loader.torch: {_OWN[own[0]]}")
         pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self._batches = _Batches(loader.plan)
         self._torch: DataLoader[Any] = DataLoader(
@@ -84,7 +102,9 @@ def _tensors(batch: Any) -> Any:
 
 def _tensor(array: "np.ndarray[Any, Any]") -> Any:
     if array.dtype == object:
-        return [torch.from_numpy(each) if isinstance(each, np.ndarray) else each for each in array]
+        return [_tensor(each) if isinstance(each, np.ndarray) else each for each in array]
+    if array.dtype.kind in "SU":  # texts that a transform has made
+        return array.tolist()
     return torch.from_numpy(array.view(np.int64) if array.dtype.kind in "mM" else array)
 
 

@@ -672,6 +672,9 @@ def test_a_state_of_another_order_is_refused_and_changes_nothing(store: Store, c
     assert loader.state_dict() == before
     with pytest.raises(InvalidInput, match="the state of a loader without 'epoch'"):
         loader.load_state_dict({})
+    with pytest.raises(InvalidInput, match="position = 101 is not accepted: split 'train' of dataset points has 100 rows"):
+        loader.load_state_dict({**before, "position": 101})
+    assert loader.state_dict() == before
 
 
 # Ranks

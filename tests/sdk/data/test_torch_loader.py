@@ -93,6 +93,8 @@ def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> No
             "t": pa.array([1, 2, 3], pa.timestamp("s")),
             "s": ["a", None, "b"],
             "l": [[1], [], None],
+            "moments": pa.array([[1, 2], [], None], pa.list_(pa.timestamp("s"))),
+            "spans": pa.array([[1], None, [2]], pa.large_list(pa.duration("us"))),
         }
     )
     (batch,) = sharded(store, table).loader("train", batch_size=8, shuffle=False).torch(workers)
@@ -101,7 +103,8 @@ def test_numbers_are_tensors_and_text_is_lists(store: Store, workers: int) -> No
     assert torch.equal(batch["b"], torch.tensor([True, False, True]))
     assert torch.equal(batch["t"], torch.tensor([1, 2, 3]))
     assert batch["s"] == ["a", None, "b"]
-    assert [each if each is None else each.tolist() for each in batch["l"]] == [[1], [], None]
+    lists = {name: [each if each is None else each.tolist() for each in batch[name]] for name in ("l", "moments", "spans")}
+    assert lists == {"l": [[1], [], None], "moments": [[1, 2], [], None], "spans": [[1], None, [2]]}
 
 
 def pairs(rows: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], list[str]]:
@@ -115,6 +118,37 @@ def test_what_a_transform_returns_has_tensors_for_its_arrays(store: Store, worke
     for doubled, texts in of_torch(loader, workers, start):
         assert isinstance(doubled, torch.Tensor)
         assert [str(value) for value in (doubled // 2).tolist()] == list(texts)
+
+
+def texts_and_times(rows: pa.RecordBatch) -> dict[str, Any]:
+    numbers = rows["n"].to_pylist()
+    times = np.array(numbers, "datetime64[s]")
+    lists = np.empty(len(numbers), object)
+    lists[:] = [times[:place] for place in range(len(numbers))]
+    return {"texts": np.array([f"row {number}" for number in numbers]), "bytes": np.array([b"a"] * len(numbers)), "times": lists}
+
+
+def test_texts_and_lists_of_times_that_a_transform_returns_are_lists(store: Store) -> None:
+    dataset = sharded(store, *numbered(3))
+    (batch,) = dataset.loader("train", batch_size=3, shuffle=False, transform=texts_and_times).torch()
+    assert (batch["texts"], batch["bytes"]) == (["row 0", "row 1", "row 2"], [b"a"] * 3)
+    assert [each.tolist() for each in batch["times"]] == [[], [0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ({"num_workers": 4}, r"num_workers = 4 is not accepted by loader.torch: give workers="),
+        ({"batch_size": 8}, r"batch_size = 8 is not accepted by loader.torch: give it to dataset.loader"),
+        ({"shuffle": True}, r"shuffle = True is not accepted by loader.torch: give it to dataset.loader"),
+        ({"sampler": [0]}, r"sampler = \[0\] is not accepted by loader.torch: each rank has its share"),
+    ],
+)
+def test_an_option_of_dataloader_that_the_loader_has_itself_is_refused_with_the_way(
+    store: Store, option: dict[str, Any], remedy: str
+) -> None:
+    with pytest.raises(InvalidInput, match=remedy):
+        sharded(store, *numbered(3)).loader("train", batch_size=3).torch(**option)
 
 
 def fails(rows: pa.RecordBatch) -> None:
