@@ -5,7 +5,7 @@ Both match by RE2.
 
 DAY = r"\d{4}-\d{2}-\d{2}"
 MOMENT = DAY + r"[T ]([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?"
-ZONED_MOMENT = MOMENT + r"(Z|[+-]\d{2}(:?\d{2})?)"
+ZONED_MOMENT = MOMENT + r"(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)"
 
 FINER = r"(\.\d{6})\d+"
 """A fraction finer than microseconds; its first group is as far as these go."""
