@@ -91,19 +91,22 @@ def _source(source: str) -> MlflowSource:
 def _foreign_run(
     mlflow: MlflowSource, source: str, experiment: Experiment, run: MlflowRun, project: str | None, skipped: Skipped
 ) -> ForeignRun:
-    kept = {_TAGS.get(name, name): value for name, value in run.tags.items() if name in _TAGS or not name.startswith("mlflow.")}
+    named = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
+    named |= {name: value for name, value in (("name", run.name), ("datasets", ", ".join(run.datasets))) if value}
+    others = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
+    if covered := named.keys() & others.keys():
+        skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(covered))
     if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _SHOWN]:
         skipped.add("MLflow's own tags (mlflow.…)", len(own))
     if run.contexts:
         skipped.add("contexts of datasets (for what a run used them)", run.contexts)
-    named = {"name": run.name, "datasets": ", ".join(run.datasets)}
     git = {ours: run.tags[theirs] for ours, theirs in _GIT.items() if run.tags.get(theirs)}
     return ForeignRun(
         project=project or plain_name(experiment.name, otherwise=f"experiment-{experiment.id}"),
         run=plain_name(run.id, otherwise="run"),
         origin={"tool": "mlflow", "run": run.id, "uri": without_password(source), "experiment": experiment.name},
         params={name: typed(text) for name, text in run.params.items()},
-        tags=kept | {name: value for name, value in named.items() if value},
+        tags=others | named,
         started=iso(run.started),
         ended=None if run.ended is None else iso(run.ended),
         status=_STATUS.get(run.status),

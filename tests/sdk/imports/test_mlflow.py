@@ -412,6 +412,23 @@ def test_texts_of_a_folder_keep_the_ends_of_their_lines(tmp_path: Path) -> None:
     assert (first.tags, first.params) == (texts, {"lr": "0.1", **texts})
 
 
+def test_a_tag_with_the_name_of_another_fact_is_counted(root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_folder(tmp_path / "mlruns")
+    of_facts = {"mlflow.runName": "first", "mlflow.note.content": "of MLflow", "mlflow.user": "ada"}
+    for name, text in {**of_facts, "name": "mine", "notes": "mine", "zeros": "mine", "source": "mine"}.items():
+        (tmp_path / "mlruns" / "1" / "a" / "tags" / name).write_text(text)
+    found = imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)
+    assert read_run(Store(root), "of-1", "a").tags == {
+        "name": "first",
+        "notes": "of MLflow",
+        "user": "ada",
+        "zeros": "mine",
+        "source": "mine",
+    }
+    assert found["not_taken"] == {"tags with the name of another fact of the run (name, notes, user, …)": 2}
+    assert imported(capsys, "mlflow", str(tmp_path / "mlruns"), root)["taken"] == {}
+
+
 def test_models_of_a_folder_are_counted_as_they_were_logged_registered_and_used(tmp_path: Path) -> None:
     write_folder(tmp_path)
     sources = {"1/a/inputs/data": "DATASET", "1/a/inputs/model": "MODEL", "1/models/m-1": "", "1/models/m-2": ""}
