@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 BATCH = 1 << 16  # rows at most
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROS = {"days": 86_400 * 10**6, "s": 10**6, "ms": 10**3}
+"""Of the units that are larger."""
+
+_ZONES = 2 * _MICROS["days"]  # more than a time zone moves a time
 
 
 @dataclass(frozen=True)
@@ -171,6 +175,7 @@ def _moments(times: "pa.ChunkedArray", time: str, timezone: str | None, row: int
         times = times.cast(times.type.value_type)
     if _is_text(times.type):
         return _moments_of_texts(times, time, timezone, row)
+    _refuse_beyond(times, time, row)
     if pa.types.is_date(times.type):
         times = times.cast(pa.date32()).cast(pa.timestamp("us"))
     return _utc(times, timezone)
@@ -197,6 +202,24 @@ def _moments_of_texts(times: "pa.ChunkedArray", time: str, timezone: str | None,
         _refuse_first(texts, is_none, time, row, f"which is no day of the calendar; write it as {EXAMPLE}")
         raise
     return zoned if timezone is None else pc.coalesce(zoned, _utc(plain, timezone))
+
+
+def _refuse_beyond(times: "pa.ChunkedArray", time: str, row: int) -> None:
+    """Refuse times that microseconds do not reach, as of a number whose unit was taken for a larger one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unit = "days" if pa.types.is_date32(times.type) else getattr(times.type, "unit", "ms")
+    if unit not in _MICROS:
+        return
+    numbers = times.cast(pa.int32() if unit == "days" else pa.int64()).cast(pa.int64())
+    most = (2**63 - _ZONES) // _MICROS[unit]
+    place = pc.index(pc.or_(pc.greater(numbers, most), pc.less(numbers, -most)), True).as_py()
+    if place >= 0:
+        raise InvalidInput(
+            f"the labels' time {time!r} is not accepted: label {row + place} has {numbers[place].as_py():,} {unit} since 1970, which is "
+            "no time that there can be; is its unit the right one?"
+        )
 
 
 def _is_day(text: str | None) -> bool:

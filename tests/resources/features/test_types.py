@@ -361,6 +361,10 @@ def test_texts_with_and_without_a_zone_are_each_what_they_say_where_the_zone_of_
         (pa.array([1772345678, 1772345678]), "UTC", "it is int64; give a column of timestamps, for a number does not say its unit"),
         (pa.array([1772345678.5, 1.0]), "UTC", "it is double; give a column of timestamps, for a number does not say its unit"),
         (pa.array([True, True]), "UTC", "it is bool; give a column of timestamps, dates or texts"),
+        (pa.array([0, 1772345678000000], pa.timestamp("s")), "UTC", "label 1 has 1,772,345,678,000,000 s since 1970, which is no time"),
+        (pa.array([0, -(2**62)], pa.timestamp("ms", "UTC")), None, "label 1 has -4,611,686,018,427,387,904 ms since 1970"),
+        (pa.array([0, 2**31 - 1], pa.date32()), "UTC", "label 1 has 2,147,483,647 days since 1970, which is no time that there can be"),
+        (pa.array([0, 2**62], pa.date64()), "UTC", "ms since 1970, which is no time that there can be; is its unit the right one?"),
     ],
 )
 def test_a_time_that_says_no_moment_is_refused_by_row_and_value(
