@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from halving.data.exact_casts import Unlike, cast_exactly
 from halving.errors import InvalidInput
-from resources.source_files.column_types import Unlike, canonical_type, cast_exactly, plain_type, united_type
+from resources.source_files.column_types import canonical_type, plain_type, united_type
 
 BATCH_BYTES = 4 * 2**20
 """Of one record batch of a shard, and of what is worked on at a time. A larger row is a batch by itself."""

@@ -199,7 +199,10 @@ def _check_required(connection: "duckdb.DuckDBPyConnection", view: FeatureView, 
         count = connection.execute(f"SELECT count(*) FROM {relation} WHERE {is_missing}").fetchall()[0][0]
         if count:
             what = "null or NaN" if is_float else "null"
-            raise InvalidInput(f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in {count:,} rows")
+            raise InvalidInput(
+                f"schema.{name} of the feature view {view.key} is not null, but of {day} it is {what} in {count:,} rows; mend the source, "
+                f"or declare it {view.types[name]}"
+            )
 
 
 def _check_entity(view: FeatureView, entity: dict[str, str], known: list[Partition]) -> None:

@@ -66,7 +66,10 @@ def _delta(path: str, version: int | None) -> Any:
         try:
             return deltalake.DeltaTable(path, version=version).to_pyarrow_dataset()
         except (DeltaError, ValueError) as error:
-            raise InvalidInput(f"source.delta = {path!r} with version = {version} is not accepted: {error}") from None
+            raise InvalidInput(
+                f"source.delta = {path!r} with version = {version} is not accepted: {error}; give the path of a Delta table and a version "
+                "that it has"
+            ) from None
 
 
 def _called(path: str, day: date | None) -> Any:

@@ -135,7 +135,10 @@ def check_unique(connection: "duckdb.DuckDBPyConnection", view: FeatureView, rel
     ).to_arrow_table()
     if found.num_rows:
         named = f"({listed([*view.entity, view.event_time, *([view.created] if view.created else [])])})"
-        raise InvalidInput(f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example {_shown(found)}")
+        raise InvalidInput(
+            f"the rows of the feature view {view.key} are not accepted: {named} is not unique, for example {_shown(found)}; keep one "
+            "row of each in the source"
+        )
 
 
 def staged_rows(connection: "duckdb.DuckDBPyConnection", day: date, batch: int) -> "pa.RecordBatchReader":
@@ -151,10 +154,13 @@ def _check_columns(view: FeatureView, types: Mapping[str, str]) -> None:
     wanted = [("event_time", view.event_time), *((f"entity.{place}", name) for place, name in enumerate(view.entity))]
     for field, name in [*wanted, *([("created", view.created)] if view.created else [])]:
         if name not in types:
-            raise InvalidInput(f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has {listed(types)}")
+            raise InvalidInput(
+                f"{field} = {name!r} of the feature view {view.key} is not accepted: the source has {listed(types)}; name one of these"
+            )
     if reserved := {EVENT, KNOWN} & set(map(str.lower, types)):
         raise InvalidInput(
-            f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has a name of the store's own"
+            f"the source of the feature view {view.key} is not accepted: its column {min(reserved)!r} has a name of the store's own; "
+            "give it another one"
         )
 
 

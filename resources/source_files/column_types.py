@@ -1,11 +1,11 @@
-"""Types of columns and how they unite; and casts after which each value is what it was, or is refused."""
+"""Types of columns, how they unite, and which of them snapshots have."""
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from halving.data.exact_casts import Unlike, fields_of, is_list
 
 _FAMILIES: dict[str, list[Callable[[pa.DataType], bool]]] = {
     "number": [pa.types.is_integer, pa.types.is_floating],
@@ -15,10 +15,6 @@ _FAMILIES: dict[str, list[Callable[[pa.DataType], bool]]] = {
     "time": [pa.types.is_time],
     "duration": [pa.types.is_duration],
 }
-
-
-class Unlike(ValueError):
-    """Two types, or a value and a type, that do not go together; the text says why."""
 
 
 def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False) -> pa.DataType:
@@ -35,7 +31,7 @@ def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False)
         return _united_struct(one, other, optional)
     if pa.types.is_fixed_size_list(one) and pa.types.is_fixed_size_list(other) and one.list_size == other.list_size:
         return pa.list_(united_type(one.value_type, other.value_type, optional=optional), one.list_size)
-    if _is_list(one) and _is_list(other):
+    if is_list(one) and is_list(other):
         item = united_type(one.value_type, other.value_type, optional=optional)
         return pa.large_list(item) if pa.types.is_large_list(one) or pa.types.is_large_list(other) else pa.list_(item)
     if isinstance(one, pa.BaseExtensionType) or isinstance(other, pa.BaseExtensionType):
@@ -52,8 +48,8 @@ def united_type(one: pa.DataType, other: pa.DataType, *, optional: bool = False)
 
 
 def _united_struct(one: pa.StructType, other: pa.StructType, optional: bool) -> pa.StructType:
-    fields = {field.name: field.type for field in _fields_of(one)}
-    others = {field.name: field.type for field in _fields_of(other)}
+    fields = {field.name: field.type for field in fields_of(one)}
+    others = {field.name: field.type for field in fields_of(other)}
     if fields.keys() != others.keys() and not optional:
         raise Unlike(f"{one} and {other}")
     for name, kind in others.items():
@@ -123,7 +119,7 @@ def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
     if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
         return pa.large_list(_with_leaves(kind.value_type, change))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, _with_leaves(field.type, change)) for field in _fields_of(kind)])
+        return pa.struct([pa.field(field.name, _with_leaves(field.type, change)) for field in fields_of(kind)])
     return change(kind)
 
 
@@ -135,109 +131,3 @@ def _canonical_leaf(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_union(kind) or pa.types.is_interval(kind) or pa.types.is_null(kind) or pa.types.is_map(kind):
         raise Unlike(str(kind))
     return kind
-
-
-def _fields_of(kind: pa.StructType) -> list[pa.Field]:
-    return [kind.field(number) for number in range(kind.num_fields)]
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    """Whether it is a list of any length."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
-
-
-def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values in another type.
-
-    Raises:
-        Unlike: one of them would be another value there.
-        pa.ArrowException: one of them is not to be had there at all.
-    """
-    if values.type == kind:
-        return values
-    if pa.types.is_null(values.type):
-        return pa.nulls(len(values), kind)
-    values = _plain(values)
-    given = values.type
-    if pa.types.is_struct(kind) and pa.types.is_struct(given):
-        return _cast_struct(values, kind)
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(given) and kind.list_size == given.list_size:
-        size = kind.list_size
-        inner = cast_exactly(values.values.slice(values.offset * size, len(values) * size), kind.value_type)
-        return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=pc.is_null(values))
-    if _is_list(kind) and (_is_list(given) or pa.types.is_list_view(given) or pa.types.is_large_list_view(given)):
-        return _cast_list(values, kind)
-    if pa.types.is_decimal(given) and not pa.types.is_decimal(kind):
-        return _cast_decimals(values, kind)
-    cast = values.cast(kind)
-    if pa.types.is_floating(given) and pa.types.is_floating(kind) and kind.bit_width < given.bit_width:
-        _refuse_changed(values, cast.cast(given), kind)
-    return cast
-
-
-def _cast_struct(values: pa.StructArray, kind: pa.StructType) -> pa.Array:
-    """By the names of the fields; one that the values have not is null."""
-    inner = dict(zip([field.name for field in _fields_of(values.type)], values.flatten(), strict=True))  # null where the struct is null
-    if more := set(inner) - {field.name for field in _fields_of(kind)}:
-        raise Unlike(f"it has the fields {sorted(more)}, too")
-    columns = [
-        cast_exactly(inner[field.name], field.type) if field.name in inner else pa.nulls(len(values), field.type)
-        for field in _fields_of(kind)
-    ]
-    if not columns:
-        return values.cast(kind)
-    return pa.StructArray.from_arrays(columns, fields=list(_fields_of(kind)), mask=pc.is_null(values))
-
-
-def _cast_list(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    inner = cast_exactly(values.flatten(), kind.value_type)  # without what lies under a null
-    is_large = pa.types.is_large_list(kind)
-    ends = np.cumsum(pc.fill_null(pc.list_value_length(values), 0).to_numpy(), dtype=np.int64)
-    offsets = pa.array(np.concatenate([[0], ends])).cast(pa.int64() if is_large else pa.int32())
-    whole = pa.LargeListArray if is_large else pa.ListArray
-    return whole.from_arrays(offsets, inner, type=kind, mask=pc.is_null(values))
-
-
-def _cast_decimals(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """To floats by their text, which Arrow reads to the nearest double; the double's shortest text must be the same decimal."""
-    wide = values.cast(pa.decimal256(76, values.type.scale))  # of decimal32 Arrow refuses each whole number
-    if pa.types.is_floating(kind):
-        cast = values.cast(pa.string()).cast(kind)
-        _refuse_changed(wide, cast.cast(pa.string()).cast(wide.type), kind)
-        return cast
-    if pa.types.is_integer(kind):
-        _refuse_beyond(wide, kind)
-    return wide.cast(kind)
-
-
-def _refuse_beyond(values: pa.Decimal256Array, kind: pa.DataType) -> None:
-    """Refuse decimals that are no whole numbers, or not ones of so many bits."""
-    try:
-        values.cast(kind)
-    except pa.ArrowInvalid:
-        least = 0 if pa.types.is_unsigned_integer(kind) else -(2 ** (kind.bit_width - 1))
-        most = least + 2**kind.bit_width - 1
-        for value in values.to_pylist():
-            if value is not None and (value != int(value) or not least <= value <= most):
-                raise Unlike(f"it has {value}, which no {kind} is") from None
-        raise
-
-
-def _refuse_changed(values: pa.Array, back: pa.Array, kind: pa.DataType) -> None:
-    """Refuse values that are not what came back of their cast; NaN is itself."""
-    is_same = pc.equal(values, back)
-    if pa.types.is_floating(values.type):
-        is_same = pc.or_(is_same, pc.is_nan(values))
-    changed = pc.and_(pc.is_valid(values), pc.invert(pc.fill_null(is_same, False)))
-    if pc.any(changed).as_py():
-        first = values.filter(changed)[0].as_py()
-        raise Unlike(f"it has {first}, which no {kind} is")
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    """Without an encoding or an extension type, of which Arrow does not cast all."""
-    if isinstance(values, pa.ExtensionArray):
-        return _plain(values.storage)
-    if pa.types.is_dictionary(values.type):
-        return values.dictionary_decode()
-    return pc.run_end_decode(values) if pa.types.is_run_end_encoded(values.type) else values

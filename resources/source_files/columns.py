@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halving.data.exact_casts import Unlike, cast_exactly
 from halving.errors import InvalidInput
-from resources.source_files.column_types import Unlike, cast_exactly, plain_type, united_type
+from resources.source_files.column_types import plain_type, united_type
 from resources.source_files.texts import wider
 
 _LEFTOVER_INDEX = re.compile(r"__index_level_\d+__")

@@ -260,7 +260,7 @@ def entity_column(definition: Definition, rows: "pa.Table", name: str) -> "pa.Ar
         raise InvalidInput(f"the entity column {name!r} of {definition.key} is missing: there are {rows.column_names}")
     column = rows[name]
     if entity_type(column.type) != kind and not pa.types.is_null(column.type):
-        raise InvalidInput(f"the entity column {name!r} is {column.type}, which is not accepted: in {definition.key} it is {kind}")
+        raise InvalidInput(f"the entity column {name!r} is {column.type}, which is not accepted: in {definition.key} it is {kind}; cast it")
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if may_be_whole(column.type):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from halving.errors import InvalidInput
-from halving.features.definition import NESTED_REMEDY, Definition, arrow_type
+from halving.features.definition import NESTED_REMEDY, TYPES, Definition, arrow_type
 from halving.features.whole_numbers import whole_numbers
 from halving.trial.import_string import import_function, where
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Transform = Callable[["pa.Table"], "pa.Table"]
+_HOLD = "declare a type that holds it, or cast it in the source or in a transform, for example to a text"
+_ROUND = "round it in the source or in a transform: pyarrow.compute.floor_temporal(column, unit='microsecond')"
 
 
 class RequestTransform:
@@ -81,7 +83,10 @@ def features_of(definition: Definition, function: Transform | None, rows: "pa.Ta
             raise InvalidInput(f"{named} made {result.num_rows} rows of {rows.num_rows}; return one for each row, in the same order")
     missing = [name for name in definition.features if name not in result.column_names]
     if missing:
-        raise InvalidInput(f"{named} has no column {missing[0]!r}, which the schema declares; it has {result.column_names}")
+        raise InvalidInput(
+            f"{named} has no column {missing[0]!r}, which the schema declares; it has {result.column_names}: "
+            "add it, or take it out of the schema"
+        )
     columns = [_cast(result[name], name, kind, named) for name, kind in definition.features.items()]
     return pa.Table.from_arrays(columns, names=list(definition.features))
 
@@ -107,18 +112,21 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
     """A column as its declared type, where no value changes by that."""
     import pyarrow as pa
 
+    from halving.data.exact_casts import Unlike, cast_exactly
+
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
+    what = f"{named} gives {name} as {column.type}, which the schema declares as {kind}"
     if pa.types.is_integer(wanted) and pa.types.is_floating(column.type):
-        column = whole_numbers(column, f"{named} gives {name} as {column.type}, which the schema declares as {kind}: it")
+        column = whole_numbers(column, f"{what}: it")
     elif not _fits(column.type, wanted):
-        remedy = NESTED_REMEDY if pa.types.is_nested(column.type) else "cast it, or declare it so"
-        raise InvalidInput(f"{named} gives {name} as {column.type}, which the schema declares as {kind}; {remedy}")
+        raise InvalidInput(f"{what}; {_remedy_of_type(column.type, wanted)}")
     try:
-        return column.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise InvalidInput(f"{named} gives a {name} that is no {kind}: {error}") from None
+        return pa.chunked_array([cast_exactly(chunk, wanted) for chunk in column.chunks], wanted)
+    except (Unlike, pa.ArrowInvalid) as error:
+        remedy = _ROUND if pa.types.is_timestamp(wanted) else _HOLD
+        raise InvalidInput(f"{what}: {error}; {remedy}") from None
 
 
 def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
@@ -126,9 +134,10 @@ def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
 
     if pa.types.is_dictionary(found):
         found = found.value_type
-    if pa.types.is_null(found):
+    if pa.types.is_null(found) or found == wanted:
         return True
-    if pa.types.is_integer(found) and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)):
+    is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
+    if is_number and (pa.types.is_integer(found) or pa.types.is_decimal(found)):
         return True  # the cast refuses a value that the type does not hold
     if pa.types.is_floating(wanted):
         return bool(pa.types.is_floating(found) and found.bit_width <= wanted.bit_width)
@@ -136,3 +145,18 @@ def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
         return bool(pa.types.is_timestamp(found) and found.tz is not None)
     texts, bytes_ = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
     return any(str(found) in kinds and str(wanted) in kinds for kinds in (texts, bytes_))
+
+
+def _remedy_of_type(found: "pa.DataType", wanted: "pa.DataType") -> str:
+    """What to do about a column of a type that does not become the declared one."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_nested(found):
+        return NESTED_REMEDY
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        return "say in the source or in a transform which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')"
+    kinds = ["double"] if pa.types.is_decimal(found) else reversed(TYPES)  # int64 before double
+    declared = next((kind for kind in kinds if _fits(found, arrow_type(kind))), None)
+    return f"cast it in the source or in a transform to {wanted}{f', or declare it {declared}' if declared else ''}"

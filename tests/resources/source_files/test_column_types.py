@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.source_files.column_types import Unlike, cast_exactly, plain_type, united_type
+from halving.data.exact_casts import Unlike, cast_exactly
+from resources.source_files.column_types import plain_type, united_type
 from tests.properties import examples
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]

@@ -1,12 +1,15 @@
 """References, packed values and transforms: what serving has of features, without a server."""
 
 import math
+import re
 import struct
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -182,6 +185,70 @@ def test_a_column_is_taken_as_its_declared_type_where_no_value_changes(column: p
     else:
         with pytest.raises(InvalidInput, match="x"):
             features_of(definition, None, rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "values"),
+    [
+        ("double", pa.array([Decimal("10.25"), None], pa.decimal128(12, 2)), [10.25, None]),
+        ("double", pa.array([Decimal("0.1")], pa.decimal32(5, 1)), [0.1]),
+        ("double", pa.array([Decimal(7)], pa.decimal128(20, 0)), [7.0]),
+        ("double", pa.array([Decimal(10**20)], pa.decimal256(76, 0)), [1e20]),
+        ("double", pa.array([Decimal("-0.000001")], pa.decimal128(18, 6)).dictionary_encode(), [-0.000001]),
+        ("float", pa.array([Decimal("0.1")], pa.decimal128(38, 10)), [float(np.float32(0.1))]),
+        ("int64", pa.array([Decimal(2**63 - 1), Decimal(-(2**63))], pa.decimal128(38, 0)), [2**63 - 1, -(2**63)]),
+        ("int64", pa.array([Decimal("3.00"), None], pa.decimal128(12, 2)), [3, None]),
+        ("int32", pa.array([Decimal(-(2**31))], pa.decimal128(12, 0)), [-(2**31)]),
+        ("int64", pa.array([], pa.decimal128(12, 2)), []),
+    ],
+)
+def test_a_decimal_is_taken_where_the_declared_type_holds_it(kind: str, column: pa.Array, values: list[Any]) -> None:
+    taken = features_of(Definition("v", 1, {"user": "int64"}, {"x": kind}), None, pa.table({"x": column}))
+    assert taken.schema == pa.schema([("x", arrow_type(kind))])
+    assert taken["x"].to_pylist() == values
+
+
+NAIVE = pa.array([datetime(2026, 1, 1)], pa.timestamp("us"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "why", "remedy"),
+    [
+        ("double", pa.array([Decimal("0.1234567890123456789")]), "it has 0.1234567890123456789, which no double is", "to a text"),
+        ("double", pa.array([Decimal(2**53 + 1)]), "it has 9007199254740993, which no double is", "declare a type that holds it"),
+        ("float", pa.array([Decimal(2**24 + 1)]), "it has 16777217, which no float is", "declare a type that holds it"),
+        ("int64", pa.array([Decimal("2.5")]), "it has 2.5, which no int64 is", "declare a type that holds it"),
+        ("int64", pa.array([Decimal(2**63)]), "it has 9223372036854775808, which no int64 is", "cast it in the source or in a transform"),
+        ("int32", pa.array([Decimal(2**31)]), "it has 2147483648, which no int32 is", "declare a type that holds it"),
+        ("int64", pa.array([2**63], pa.uint64()), "9223372036854775808 not in range", "declare a type that holds it"),
+        ("string", pa.array([Decimal("2.5")]), "as decimal128(2, 1), which", "transform to string, or declare it double"),
+        ("string", pa.array([7], pa.int8()), "as int8, which", "transform to string, or declare it int64"),
+        ("float", pa.array([0.5]), "as double, which", "transform to float, or declare it double"),
+        ("int64", pa.array(["7"]).dictionary_encode(), "as dictionary<", "transform to int64, or declare it string"),
+        ("double", pa.array([True]), "as bool, which", "transform to double, or declare it bool"),
+        ("timestamp", pa.array([date(2026, 1, 1)]), "as date32[day], which", "transform to timestamp[us, tz=UTC]"),
+        ("timestamp", NAIVE, "as timestamp[us], which", "which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')"),
+        ("timestamp", pa.array([1], pa.timestamp("ns", "UTC")), "would lose data", "floor_temporal(column, unit='microsecond')"),
+        ("binary", pa.array([[1]]), "as list<item: int64>, which", "a list is kept as one column for each value"),
+    ],
+)
+def test_what_the_declared_type_does_not_hold_is_refused_with_the_way(kind: str, column: pa.Array, why: str, remedy: str) -> None:
+    definition = Definition("v", 1, {"user": "int64"}, {"x": kind})
+    with pytest.raises(InvalidInput, match=rf"gives x as .*which the schema declares as {kind}.*{re.escape(remedy)}") as refused:
+        features_of(definition, None, pa.table({"x": column}))
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pc.assume_timezone(NAIVE, "UTC"),
+        pc.floor_temporal(pa.array([1], pa.timestamp("ns", "UTC")), unit="microsecond"),
+    ],
+)
+def test_what_a_refused_time_is_told_to_do_is_taken(column: pa.Array) -> None:
+    taken = features_of(Definition("v", 1, {"user": "int64"}, {"x": "timestamp"}), None, pa.table({"x": column}))
+    assert taken["x"].null_count == 0
 
 
 def test_nan_and_null_are_the_same_alone_and_among_others() -> None:
