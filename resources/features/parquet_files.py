@@ -1,7 +1,11 @@
 """A view's Parquet files as one relation of DuckDB's, whose columns have types that hold each value of each file."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,15 +15,18 @@ from pyarrow import dataset, fs
 from halving.errors import InvalidInput
 from halving.store.faults import store_faults
 from resources.features.engine import quoted, text
-from resources.source_files.column_types import plain_type
+from resources.source_files.column_types import canonical_type, plain_type
 from resources.source_files.columns import Columns, is_leftover_index, united
 from resources.source_files.listing import SourceFile, SourceFiles
+from resources.source_files.partitions import Partitions, find_partitions
 
 if TYPE_CHECKING:
     import duckdb
 
 _READERS = 16  # threads that read footers: of an object store each takes a request or two
 _WAYS = "write it with one type"
+_WAYS_OF_FOLDERS = "give files whose folders have the same names"
+_DIGITS = 38  # of a decimal of DuckDB's
 _TYPES = "types_of_files"  # a relation without rows
 _NULL = 'NULL::"NULL"'  # becomes what the column is in the other files
 
@@ -27,6 +34,7 @@ _NULL = 'NULL::"NULL"'  # becomes what the column is in the other files
 def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: SourceFiles) -> str:
     """Write SQL for the rows of all files, with the columns of all: one that a file lacks, or that is all null there, is null.
 
+    What the names of a file's folders say, ``country=de``, are columns of it, too, where it has no such column itself.
     DuckDB by itself would take the types of the first file, or round whole numbers to the doubles of another one.
 
     Raises:
@@ -34,20 +42,37 @@ def select_parquet(connection: "duckdb.DuckDBPyConnection", field: str, files: S
             the query.
         StoreError: a file cannot be read.
     """
-    of_schema = _files_of_schemas(field, files)
-    columns = ((some[0].shown, Columns(schema, optional=True)) for schema, some in of_schema.items())
-    types = united(field, columns, ways=_WAYS)
+    partitions = find_partitions(field, files, ways=_WAYS_OF_FOLDERS)
+    of_schema: dict[_Schema, list[SourceFile]] = {}
+    for schema, some in _files_of_schemas(field, files).items():
+        of_schema[_with_partitions(schema, partitions)] = some
+    columns = ((some[0].shown, Columns(schema.types, optional=True)) for schema, some in of_schema.items())
+    types = _held_by_duckdb(united(field, columns, ways=_WAYS))
     _refuse_case_alone(field, types, of_schema)
-    groups: dict[frozenset[tuple[str, pa.DataType]], list[pa.Schema]] = {}
+    groups: dict[tuple[frozenset[tuple[str, pa.DataType]], tuple[str, ...]], list[_Schema]] = {}
     for schema in of_schema:
-        groups.setdefault(frozenset(_unlike(schema, types)), []).append(schema)
+        groups.setdefault((frozenset(_unlike(schema.types, types)), schema.of_folders), []).append(schema)
     selects = []
-    for number, (unlike, schemas) in enumerate(groups.items()):
+    for number, ((unlike, of_folders), schemas) in enumerate(groups.items()):
         some = [file for schema in schemas for file in of_schema[schema]]
         before = dict(unlike)
-        relation = _relation(connection, number, some, pa.schema([(item.name, before.get(item.name, item.type)) for item in types]))
-        selects.append(_select(connection, relation, schemas, types, before, some))
+        types_before = pa.schema([(item.name, before.get(item.name, item.type)) for item in types])
+        relation = _relation(connection, number, some, types_before, partitions, of_folders)
+        selects.append(_select(connection, relation, [schema.types for schema in schemas], types, before, some))
     return " UNION ALL ".join(selects)
+
+
+@dataclass(frozen=True)
+class _Schema:
+    """Columns of files: all of them, and the names of those that the names of folders say."""
+
+    types: pa.Schema
+    of_folders: tuple[str, ...]
+
+
+def _with_partitions(schema: pa.Schema, partitions: Partitions) -> _Schema:
+    of_folders = [column for column in partitions.types if column.name not in schema.names]
+    return _Schema(pa.schema([*schema, *of_folders]), tuple(column.name for column in of_folders))
 
 
 def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[SourceFile]]:
@@ -57,9 +82,12 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
         try:
             with store_faults(f"{field} = {file.shown!r} cannot be read"), file.filesystem.open_input_file(file.path) as handle:
                 footer = pq.read_metadata(handle)
-                return file, _columns(footer.schema.to_arrow_schema()), footer.num_rows
+                return file, _columns(field, file, footer.schema.to_arrow_schema()), footer.num_rows
         except pa.ArrowInvalid as error:
-            raise InvalidInput(f"{field} = {file.shown!r} is not accepted: as Parquet it cannot be read: {error}") from None
+            raise InvalidInput(
+                f"{field} = {file.shown!r} is not accepted: as Parquet it cannot be read: {error}; give the path or a pattern of Parquet "
+                "files alone"
+            ) from None
 
     with_rows: dict[pa.Schema, list[SourceFile]] = {}
     without: dict[pa.Schema, list[SourceFile]] = {}
@@ -69,10 +97,33 @@ def _files_of_schemas(field: str, files: SourceFiles) -> dict[pa.Schema, list[So
     return with_rows or without
 
 
-def _columns(schema: pa.Schema) -> pa.Schema:
-    """The columns of a file, plainly; moments of all time zones are those of UTC, as DuckDB has them."""
-    kinds = [(item.name, plain_type(item.type)) for item in schema if not is_leftover_index(item.name)]
-    return pa.schema([(name, pa.timestamp(kind.unit, "UTC") if _is_moment(kind) else kind) for name, kind in kinds])
+def _columns(field: str, file: SourceFile, schema: pa.Schema) -> pa.Schema:
+    """The columns of a file, plainly, as DuckDB has them: moments of all time zones are those of UTC, and decimals of one width."""
+    columns = []
+    for item in schema:
+        kind = plain_type(item.type)
+        if is_leftover_index(item.name):
+            continue
+        if pa.types.is_decimal(kind):
+            if kind.precision > _DIGITS:  # of which DuckDB makes doubles
+                raise InvalidInput(
+                    f"{field} = {file.shown!r} is not accepted: its column {item.name!r} is {kind}; write it as a decimal of at most "
+                    f"{_DIGITS} digits, a double or a text"
+                )
+            kind = pa.decimal128(kind.precision, kind.scale)
+        if _is_moment(kind):
+            kind = pa.timestamp(kind.unit, "UTC")
+        columns.append((item.name, kind))
+    return pa.schema(columns)
+
+
+def _held_by_duckdb(types: pa.Schema) -> pa.Schema:
+    """The types with a double where the decimals of two files together have more digits than DuckDB takes."""
+    held = []
+    for item in types:
+        is_too_wide = pa.types.is_decimal(item.type) and item.type.precision > _DIGITS
+        held.append((item.name, canonical_type(item.type) if is_too_wide else item.type))
+    return pa.schema(held)
 
 
 def _is_moment(kind: pa.DataType) -> bool:
@@ -84,27 +135,73 @@ def _unlike(schema: pa.Schema, types: pa.Schema) -> list[tuple[str, pa.DataType]
     return [(item.name, item.type) for item in schema if not pa.types.is_null(item.type) and item.type != types.field(item.name).type]
 
 
-def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[pa.Schema, list[SourceFile]]) -> None:
+def _refuse_case_alone(field: str, types: pa.Schema, of_schema: dict[_Schema, list[SourceFile]]) -> None:
     """Refuse files of which one writes a column's name otherwise than another: SQL takes both for one."""
     names: dict[str, str] = {}
     for name in types.names:
         other = names.setdefault(name.lower(), name)
-        if other != name and len(of_schema) > 1:
-            shown = [next(some[0].shown for schema, some in of_schema.items() if each in schema.names) for each in (other, name)]
+        if other != name:
+            shown = [next(some[0].shown for schema, some in of_schema.items() if each in schema.types.names) for each in (other, name)]
             raise InvalidInput(
                 f"{field} is not accepted: {shown[0]} has a column {other!r} and {shown[1]} a column {name!r}; write the name in one way"
             )
 
 
-def _relation(connection: "duckdb.DuckDBPyConnection", number: int, files: Sequence[SourceFile], schema: pa.Schema) -> str:
-    """DuckDB reads files of this machine; those of an object store Arrow, because DuckDB would have to load an extension for them."""
-    if isinstance(files[0].filesystem, fs.LocalFileSystem):
-        paths = ", ".join(text(file.path) for file in files)
-        return f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false)"
+def _relation(
+    connection: "duckdb.DuckDBPyConnection",
+    number: int,
+    files: Sequence[SourceFile],
+    schema: pa.Schema,
+    partitions: Partitions,
+    of_folders: Sequence[str],
+) -> str:
+    """DuckDB reads files of this machine, and Arrow those of an object store, for which DuckDB would have to load an extension.
+
+    What folders say is given to both with its type, which DuckDB would find by rules of its own.
+    """
+    filesystem = files[0].filesystem
+    if isinstance(filesystem, fs.LocalFileSystem):
+        path = "path"
+        while path in map(str.lower, schema.names):
+            path += "_"
+        paths = ", ".join(text(_local_path(file)) for file in files)
+        rows = f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = {text(path)})"
+        return _joined(connection, f"folders_{number}", _of_files(files, path, partitions, of_folders), rows) if of_folders else rows
+    form = dataset.ParquetFileFormat()
+    fragments = []
+    for file in files:
+        fragments.append(form.make_fragment(file.path, filesystem, _in_folders(partitions.scalars_of(file), of_folders)))
     name = f"files_{number}"
-    paths_there = [file.path for file in files]
-    connection.register(name, dataset.dataset(paths_there, format="parquet", filesystem=files[0].filesystem, schema=schema))
+    connection.register(name, dataset.FileSystemDataset(fragments, schema, form, filesystem))
     return name
+
+
+def _local_path(file: SourceFile) -> str:
+    """A file's path without ``..``, which DuckDB would take out by the names alone, whatever links there are."""
+    return os.path.realpath(file.base) + file.path[len(file.base) :]
+
+
+def _of_files(files: Sequence[SourceFile], path: str, partitions: Partitions, of_folders: Sequence[str]) -> pa.Table:
+    """A column of the files' paths, and those of what their folders say."""
+    values = [partitions.of(file) for file in files]
+    columns = [pa.array([of_file[name] for of_file in values], partitions.types.field(name).type) for name in of_folders]
+    return pa.Table.from_arrays([pa.array([_local_path(file) for file in files]), *columns], [path, *of_folders])
+
+
+def _joined(connection: "duckdb.DuckDBPyConnection", name: str, of_files: pa.Table, rows: str) -> str:
+    """SQL for rows with what their files' folders say; both have the file's path, which is the first column of ``of_files``."""
+    connection.register(name, of_files)
+    path, *of_folders = of_files.column_names
+    # Were a path not the same to DuckDB, its rows would be lost or without their folders.
+    refused = f"error({text('DuckDB has another name for the file ')} || files.{path})"
+    columns = [f"CASE WHEN folders.{path} IS NULL THEN {refused} ELSE folders.{quoted(each)} END AS {quoted(each)}" for each in of_folders]
+    return f"(SELECT files.*, {', '.join(columns)} FROM {rows} AS files LEFT JOIN {name} AS folders ON folders.{path} = files.{path})"
+
+
+def _in_folders(values: Mapping[str, pa.Scalar], names: Sequence[str]) -> dataset.Expression | None:
+    """What is true of each row of a file by the names of its folders."""
+    terms = [dataset.field(name) == values[name] if values[name].is_valid else dataset.field(name).is_null() for name in names]
+    return reduce(and_, terms) if terms else None
 
 
 def _select(

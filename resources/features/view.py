@@ -53,7 +53,11 @@ FeatureType = Annotated[str, AfterValidator(_feature_type)]
 class Source(Strict):
     """Where the rows come from: files, a version of a Delta table, or a function."""
 
-    files: str | None = Field(default=None, min_length=1, description="Path or glob of Parquet files.")
+    files: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Path or glob of Parquet files, or a folder of them; folders called country=de give a column country.",
+    )
     delta: str | None = Field(default=None, min_length=1, description="Path of a Delta table (extra lake).")
     version: int | None = Field(default=None, ge=0, le=MOST, description="The Delta table's version, which is required for one.")
     function: FunctionPath | None = Field(

@@ -12,6 +12,7 @@ from resources.source_files.listing import SourceFile
 from resources.source_files.patterns import names_below, partition_of
 from resources.source_files.texts import types_of_texts, values_of_texts
 
+_WAYS = "give files whose folders have the same names, or sql with hive_partitioning = false"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -56,8 +57,11 @@ class Partitions:
 NO_PARTITIONS = Partitions(pa.schema([]), {})
 
 
-def find_partitions(field: str, files: Iterable[SourceFile]) -> Partitions:
+def find_partitions(field: str, files: Iterable[SourceFile], *, ways: str = _WAYS) -> Partitions:
     """Find the columns in the names of files' folders, each of the type that all of its values have.
+
+    Args:
+        ways: what to do about files in folders of other columns, for the message.
 
     Raises:
         InvalidInput: two files are in folders of other columns; both are named.
@@ -78,7 +82,7 @@ def find_partitions(field: str, files: Iterable[SourceFile]) -> Partitions:
         if set(texts_of_file) != set(texts):
             raise InvalidInput(
                 f"{field} is not accepted: {first.shown} is in folders of {_listed(texts)}, and {file.shown} in those of "
-                f"{_listed(texts_of_file)}; give files whose folders have the same names, or sql with hive_partitioning = false"
+                f"{_listed(texts_of_file)}; {ways}"
             )
         for name, text in texts_of_file.items():
             texts[name][text] = None
