@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from halving.errors import HalvingError, InvalidInput
 from halving.store.faults import store_faults
 from halving.store.filesystem import open_filesystem
+from resources.source_files.links import find_doubles, leads_back
 from resources.source_files.patterns import DELTA_LOG, above_partitions, check_stars, divided, fits, is_data, may_be, names_below
 
 if TYPE_CHECKING:
@@ -135,13 +136,27 @@ def find_files(field: str, pattern: str, *, folders: bool = True, hidden: bool =
 
     logs: list[str] = []
     listed = list_files(field, pattern, filesystem, base, may_fit, recursive=wanted == ["**"] or len(wanted) > 1, logs=logs)
-    files = listed.matching(lambda name: fits(names_below(base, name), wanted, hidden))
+    files = _without_doubles(listed.matching(lambda name: fits(names_below(base, name), wanted, hidden)), base)
     if not files:
         why = "" if hidden else _not_data(lambda: find_files(field, pattern, hidden=True))
         raise InvalidInput(f"{field} = {pattern!r} is not accepted: no file has such a name{why}")
     if not hidden:
         _refuse_delta(field, pattern, files, logs)
     return files
+
+
+def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
+    """Leave out files of this machine's disk to which a link leads and that are among them anyway."""
+    from pyarrow import fs
+
+    if not files or not isinstance(files.listings[0].filesystem, fs.LocalFileSystem):
+        return files
+
+    def paths() -> Iterator[str]:
+        return (path for listing in files.listings for chunk in listing.table["path"].chunks for path in _texts(chunk))
+
+    doubles = find_doubles(base, paths)
+    return files.matching(lambda path: path not in doubles) if doubles else files
 
 
 def _refuse_delta(field: str, pattern: str, files: SourceFiles, logs: Sequence[str]) -> None:
@@ -322,7 +337,7 @@ def _infos(filesystem: "fs.FileSystem", base: str, is_data: Callable[[str], bool
     folders = [base]
     while folders:
         for info in filesystem.get_file_info(fs.FileSelector(folders.pop(), recursive=False)):
-            if info.type == fs.FileType.Directory and is_data(info.base_name):
+            if info.type == fs.FileType.Directory and is_data(info.base_name) and not leads_back(info.path):
                 folders.append(info.path)
             yield info
 

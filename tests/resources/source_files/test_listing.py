@@ -80,6 +80,33 @@ def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not
         find_files("files", f"{folder}/**/*.csv")
 
 
+@pytest.mark.parametrize(
+    ("links", "pattern", "files"),
+    [
+        ({"latest": "2024"}, "**/*.csv", ["2023/a.csv", "2024/a.csv", "2024/b.csv"]),
+        ({"2022": "2024"}, "*/*.csv", ["2023/a.csv", "2024/a.csv", "2024/b.csv"]),
+        ({"latest": "2024"}, "lat*/*.csv", ["latest/a.csv", "latest/b.csv"]),
+        ({"latest": "2024"}, "latest", ["latest/a.csv", "latest/b.csv"]),
+        ({"2023/b.csv": "../2024/b.csv"}, "", ["2023/a.csv", "2024/a.csv", "2024/b.csv"]),
+        ({"2023/b.csv": "../2024/b.csv"}, "2023/*.csv", ["2023/a.csv", "2023/b.csv"]),
+        ({"x.csv": "../other/o.csv", "y.csv": "../other/o.csv"}, "*.csv", ["x.csv"]),
+        ({"x": "../other", "2023/y": "../../other"}, "**/o.csv", ["2023/y/o.csv"]),
+        ({"x": "../other"}, "**/*.csv", ["2023/a.csv", "2024/a.csv", "2024/b.csv", "x/o.csv"]),
+        ({"2023/self": ".", "up": ".."}, "**/a.csv", ["2023/a.csv", "2024/a.csv"]),
+        ({"2023/x": "../2024", "2024/y": "../2023"}, "**/a.csv", ["2023/a.csv", "2024/a.csv"]),
+        ({"2023/gone.csv": "nowhere.csv"}, "2023", ["2023/a.csv"]),
+    ],
+)
+def test_a_file_that_a_link_leads_to_is_there_once(tmp_path: Path, links: dict[str, str], pattern: str, files: list[str]) -> None:
+    for name in ("data/2023/a.csv", "data/2024/a.csv", "data/2024/b.csv", "other/o.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    for name, target in links.items():
+        (tmp_path / "data" / name).symlink_to(target)
+    place = tmp_path / "data"
+    assert names(find_files("files", f"{place}/{pattern}".rstrip("/")), place) == files
+
+
 def test_a_name_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/deep/caf\xe9.csv")).touch()

@@ -1,0 +1,59 @@
+"""Links on this machine's disk: a file that is reached in two ways has its rows once, and a link to a folder above it has an end."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from resources.source_files.patterns import names_below
+
+_AT_ONCE = 4_096  # folders that are remembered; paths come sorted
+
+
+def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
+    """Find the paths that lead by a link to a file which is there without one, or by an earlier link, too.
+
+    Args:
+        base: the folder that all of them are below.
+        paths: gives them, each time anew, since a million of them as Python's would take much memory.
+    """
+    links_in = lru_cache(_AT_ONCE)(_links_in)
+
+    @lru_cache(_AT_ONCE)
+    def is_behind_link(folder: str) -> bool:
+        above, _, name = folder.rpartition("/")
+        return len(folder) > len(base) and (name in links_in(above or "/") or is_behind_link(above or "/"))
+
+    def is_link(path: str) -> bool:
+        folder, _, name = path.rpartition("/")
+        return name in links_in(folder or "/") or is_behind_link(folder or "/")
+
+    targets = {path: os.path.realpath(path) for path in paths() if is_link(path)}
+    if not targets:
+        return set()
+    real_base = os.path.realpath(base).rstrip("/")
+    wanted = set(targets.values())
+    places = (f"{real_base}/{'/'.join(names_below(base, path))}" for path in paths() if path not in targets)
+    taken = {place for place in places if place in wanted}
+    doubles = set()
+    for path, target in targets.items():
+        if target in taken:
+            doubles.add(path)
+        taken.add(target)
+    return doubles
+
+
+def leads_back(folder: str) -> bool:
+    """Whether a folder is a link to one that it lies in, whose files would be listed again and again."""
+    if not Path(folder).is_symlink():
+        return False
+    real = os.path.realpath(folder)
+    return any(os.path.realpath(above) == real for above in Path(folder).parents)
+
+
+def _links_in(folder: str) -> frozenset[str]:
+    """The names of the links in a folder: the system says it with their names, so that no file is asked."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return frozenset(entry.name for entry in entries if entry.is_symlink())
+    return frozenset()
