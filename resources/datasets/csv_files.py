@@ -14,11 +14,10 @@ from resources.datasets.text_files import UTF_8, TextFile, not_in_encoding, open
 from resources.datasets.text_numbers import Numbers
 from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
-from resources.source_files.texts import types_of_texts, wider
+from resources.source_files.texts import LEADING_ZERO, types_of_texts, wider
 
 _NULLS = csv.ConvertOptions().null_values
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())
-_LEADING_ZERO = r"^\s*[+-]?0[0-9]"
 _PLACE = re.compile(r"In CSV column #(\d+)")
 _PLUS = re.compile(r"invalid value '[ \t]*\+[0-9]")
 _RAGGED = re.compile(r"Expected \d+ columns, got \d+")
@@ -108,7 +107,7 @@ class _Column:
         kind = values.type
         if kind not in _NUMBERS:
             return kind
-        if pc.any(pc.match_substring_regex(texts, _LEADING_ZERO)).as_py():
+        if pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py():
             return pa.string()
         if pa.types.is_floating(kind):
             self.numbers.see_doubles(values, texts)

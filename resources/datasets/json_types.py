@@ -14,7 +14,16 @@ from resources.source_files.texts import wider
 Path = tuple[str, ...]
 """Of a value in an object: keys, and ``[]`` for the items of a list."""
 _SPACE = re.compile(r"\s*")
+_TINY = re.compile(r"[0-9]\.?[eE]-0*[3-9][0-9]{2}|[eE]-0*[1-9][0-9]{3}|0\.0{300}")
+"""In the text of a block where a number may be too small for a double."""
 _WAYS = "write such numbers as texts"
+
+
+class _Inexact(float):
+    """The double that is nearest to a number as it is written, which is another one."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
 class JsonTypes:
@@ -71,8 +80,9 @@ def refuse_rounded(block: str, rows: pa.Table) -> None:
 
 
 def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
-    """Of each column of doubles that has such far ones that whole numbers are rounded there: all its numbers as they are written."""
-    paths = {path for path, values in _leaves(rows) if pa.types.is_floating(values.type) and _has_far(values)}
+    """Of each column of doubles in which some may be others than is written: all its numbers as they are written."""
+    has_tiny = _TINY.search(block) is not None
+    paths = {path for path, values in _leaves(rows) if pa.types.is_floating(values.type) and (_has_far(values) or has_tiny)}
     numbers: dict[Path, list[int | float]] = {path: [] for path in paths}
     if paths:
         for value in objects_of(block):
@@ -86,12 +96,16 @@ def _has_far(values: pa.ChunkedArray) -> bool:
 
 def objects_of(block: str) -> Iterator[Any]:
     """The objects of a block, as Python has them."""
-    decode = json.JSONDecoder().raw_decode
+    decode = json.JSONDecoder(parse_float=_as_double).raw_decode
     at = _SPACE.match(block).end()  # type: ignore[union-attr]  # which matches nothing, too
     while at < len(block):
         value, at = decode(block, at)
         yield value
         at = _SPACE.match(block, at).end()  # type: ignore[union-attr]
+
+
+def _as_double(text: str) -> float:
+    return float(text) if is_exact(text) else _Inexact(text)
 
 
 def _collect(value: Any, path: Path, numbers: dict[Path, list[int | float]]) -> None:
@@ -110,7 +124,12 @@ def _are_unsigned(numbers: list[int | float]) -> bool:
 
 
 def _first_inexact(numbers: list[int | float]) -> str | None:
-    return next((str(number) for number in numbers if isinstance(number, int) and not is_exact(str(number))), None)
+    for number in numbers:
+        if isinstance(number, _Inexact):
+            return number.text
+        if isinstance(number, int) and not is_exact(str(number)):
+            return str(number)
+    return None
 
 
 def _leaves(rows: pa.Table) -> Iterator[tuple[Path, pa.Array]]:

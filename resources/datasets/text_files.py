@@ -4,6 +4,7 @@ import codecs
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from resources.source_files.listing import SourceFile
@@ -18,6 +19,10 @@ _MARKS = {  # the longer ones first, since UTF-32's begins with UTF-16's
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+
+
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # how such files begin, and what their names should end with
 
 
 @dataclass
@@ -58,8 +63,12 @@ def open_text(file: SourceFile, encoding: str | None) -> Iterator[TextFile]:
     Raises:
         ValueError: it holds bytes that no text has.
     """
-    with file.filesystem.open_input_stream(file.path) as stream:
+    ending = PurePosixPath(file.path).suffix.lower()  # Arrow itself knows .gz and not .GZ
+    with file.filesystem.open_input_stream(file.path, compression=_COMPRESSIONS.get(ending)) as stream:
         head = bytes(stream.read(BLOCK))
+        wanted = next((name for mark, name in _COMPRESSED.items() if head.startswith(mark)), None)
+        if wanted is not None:
+            raise ValueError(f"it is compressed; give it a name that ends with {wanted}")
         mark = next((mark for mark in _MARKS if head.startswith(mark)), None)
         chosen = _MARKS[mark] if mark else codecs.lookup(encoding or "utf-8").name
         if b"\0" in head and not chosen.startswith(("utf-16", "utf-32")):

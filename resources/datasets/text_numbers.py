@@ -12,6 +12,7 @@ EXACT = 2**53
 _SUSPECT = r"^\s*[+-]?[0-9]+(?:\.0*)?\s*$|[eE][+]?[0-9]{3}"
 """Texts of far doubles that may be others than is written: whole numbers, and those that are too large for any."""
 _WHOLE = re.compile(r"([+-]?[0-9]+)(?:\.0*)?")
+_NOT_ZERO = r"^\s*[+-]?[0.]*[1-9]"
 
 
 @dataclass
@@ -43,6 +44,9 @@ class Numbers:
         if self.inexact is None:
             far = texts.filter(pc.greater_equal(pc.abs(numbers), float(EXACT)))
             suspects = far.filter(pc.match_substring_regex(far, _SUSPECT))
+            zeros = texts.filter(pc.equal(numbers, 0.0))
+            lost = zeros.filter(pc.match_substring_regex(zeros, _NOT_ZERO))  # too small for a double
+            suspects = pa.concat_arrays([suspects, lost])
             self.inexact = next((text for text in suspects.to_pylist() if not is_exact(text)), None)
 
     def check(self, kind: pa.DataType) -> None:
@@ -54,10 +58,12 @@ class Numbers:
 
 
 def is_exact(text: str) -> bool:
-    """Whether a double is the number that is written: a whole one as it is, another one as near as a double can be."""
+    """Whether a double is the number that is written: a whole one as it is, another one as near as a double can be, and not as 0."""
     text = text.strip()
     number = float(text)
     if math.isinf(number):
         return "inf" in text.lower()
+    if number == 0:
+        return re.match(_NOT_ZERO, text) is None
     whole = _WHOLE.fullmatch(text)
     return whole is None or int(number) == int(whole[1])

@@ -103,7 +103,18 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
     Raises:
         Unlike: it cannot hold them, or they are all null and no type is known.
     """
-    return _with_leaves(kind, _canonical_leaf)
+    canonical = _with_leaves(kind, _canonical_leaf)
+    _refuse_double_fields(canonical)
+    return canonical
+
+
+def _refuse_double_fields(kind: pa.DataType) -> None:
+    inner = [kind.field(number) for number in range(kind.num_fields)]
+    names = [field.name for field in inner]
+    if pa.types.is_struct(kind) and len(set(names)) < len(names):
+        raise Unlike(f"{kind}, of which two fields have one name")
+    for field in inner:
+        _refuse_double_fields(field.type)
 
 
 def _with_leaves(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

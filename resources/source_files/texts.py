@@ -4,15 +4,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-_LEADING_ZERO = r"^\s*[+-]?0[0-9]"
+LEADING_ZERO = r"^\s*[+-]?0[0-9xX]"
+"""Texts that Arrow reads as whole numbers and that are none: zip codes, and 0xFF…, of which it makes -1."""
+
 _LONG = r"^\s*[+-]?[0-9]{16,}\s*$"  # a double holds the whole numbers of 15 digits, and not all that are longer
 
 
 def types_of_texts(texts: pa.RecordBatch) -> pa.Schema:
     """Say of which type each column of texts is, as Arrow's reader of CSV has it for all of them, but never a number that is another.
 
-    ``007`` is a text, as zip codes are. Whole numbers beyond int64 are uint64 where they fit, and else texts, as they are where a fraction
-    makes the column double, which would round them. A column without values has the type null.
+    ``007`` is a text, as zip codes are, and so is ``0x1F``. Whole numbers beyond int64 are uint64 where they fit, and else texts, as they
+    are where a fraction makes the column double, which would round them. A column without values has the type null.
     """
     types = values_of_texts(texts).schema
     for place, field in enumerate(types):
@@ -63,7 +65,7 @@ def values_of_texts(texts: pa.RecordBatch, types: pa.Schema | None = None) -> pa
 
 def _exact_type(texts: pa.Array, kind: pa.DataType) -> pa.DataType:
     """The type in which numbers are what is written: that which they have, uint64 or text."""
-    if _any(texts, _LEADING_ZERO):
+    if _any(texts, LEADING_ZERO):
         return pa.string()
     if pa.types.is_floating(kind) and _any(texts, _LONG):
         return pa.uint64() if _are_all(texts, pa.uint64()) else pa.string()

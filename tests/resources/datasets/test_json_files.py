@@ -70,6 +70,9 @@ def test_an_object_may_be_longer_than_a_block(tmp_path: Path, content: str) -> N
 
 def test_a_compressed_file_and_one_in_another_encoding_are_read(tmp_path: Path) -> None:
     assert read(file_of(tmp_path, gzip.compress(LINES.encode()), "rows.json.gz")) == ROWS
+    assert read(file_of(tmp_path, gzip.compress(LINES.encode()), "ROWS.JSON.GZ")) == ROWS
+    with pytest.raises(ValueError, match=r"it is compressed; give it a name that ends with \.gz"):
+        read(file_of(tmp_path, gzip.compress(LINES.encode()), "rows.jsonl"))
     assert read(file_of(tmp_path, LINES.encode("latin-1"), "rows.jsonl"), "latin-1") == ROWS
     assert read(file_of(tmp_path, LINES.encode("utf-16-be"), "rows.jsonl"), "utf-16-be") == ROWS
 
@@ -109,6 +112,10 @@ def test_a_compressed_file_and_one_in_another_encoding_are_read(tmp_path: Path) 
         (in_blocks({"a": 0.5}, {"a": 2**53 + 1}), "its column 'a' has the number 9007199254740993"),
         (in_blocks({"a": {"b": 0.5}}, {"a": {"b": 2**53 + 1}}), "its column 'a.b' has the number 9007199254740993"),
         (in_blocks({"a": [0.5, 2**53 + 1]}), r"its column 'a\[\]' has the number 9007199254740993"),
+        ('{"a": 1.5}\n{"a": 1e400}', "Number too big to be stored in double"),
+        ('{"a": {"b": [0, 25E-0400]}}', r"its column 'a.b\[\]' has the number 25E-0400"),
+        (f'{{"a": 0.{"0" * 400}7}}', "its column 'a' has the number 0.0000"),
+        (f'{{"a": 0.5, "b": "1e-400"}}\n{{"a": {2**53 + 1}.0}}', "its column 'a' has the number 9007199254740993.0"),
         (in_blocks({"a": BIG}, {"a": -1}), "its column 'a' has numbers below 0 and beyond"),
         (f'[{{"a": {BIG}}}, {{"a": -1}}]', f"its column 'a' has the number {BIG}"),
     ],
@@ -148,6 +155,8 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, monkeypatch: pyte
         ([{"a": 2**53 + 1}, {"a": None}], pa.int64(), [2**53 + 1, None]),
         ([{"a": 1e300}, {"a": 2**70}], pa.float64(), [1e300, float(2**70)]),
         ([{"a": True}, {"a": False}], pa.bool_(), [True, False]),
+        ([{"a": 1e-320}, {"a": 0.0}], pa.float64(), [1e-320, 0.0]),
+        ([{"a": "1e-400"}, {"a": "x"}], pa.string(), ["1e-400", "x"]),
         ([{"a": "007"}, {"a": "8"}], pa.string(), ["007", "8"]),
     ],
 )

@@ -86,6 +86,10 @@ def test_values_that_python_does_not_have_are_held_without_bounds(
     ("column", "named"),
     [
         (pa.nulls(3), "null"),
+        (
+            pa.StructArray.from_arrays([pa.array([1, 2, 3]), pa.array([4, 5, 6])], ["a", "a"]),
+            "struct<a: int64, a: int64>, of which two fields have one name",
+        ),
         (pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())), "map"),
         (pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [pa.array([1, 2, 3])]), "sparse_union"),
     ],
