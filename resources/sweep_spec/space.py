@@ -1,6 +1,7 @@
 """The search space: ranges, choices and constants, and which parameters exist only with certain choices of others."""
 
 import json
+import sys
 from fractions import Fraction
 from hashlib import sha256
 from typing import Annotated, Any, Self
@@ -10,13 +11,23 @@ from pydantic import BeforeValidator, Field, model_validator
 from resources.sweep_spec.base import MOST_VALUES, Choice, Strict, listed
 
 
+def _as_double(given: Any) -> Any:
+    """Refuse a whole number that a double would round, before it is made one."""
+    if isinstance(given, int) and (abs(given) > sys.float_info.max or int(float(given)) != given):
+        raise ValueError("no double is this whole number; give another one, or a range of int")
+    return given
+
+
+_Double = Annotated[float, BeforeValidator(_as_double)]
+
+
 class _Range(Strict):
     """What ranges of real and of whole numbers have in common."""
 
-    low: float = Field(description="Smallest value.")
-    high: float = Field(description="Largest value.")
+    low: _Double = Field(description="Smallest value.")
+    high: _Double = Field(description="Largest value.")
     log: bool = Field(default=False, description="Sample evenly in the logarithm; needs low > 0.")
-    step: float | None = Field(default=None, gt=0, description="Distance between the values; without it any number in the range.")
+    step: _Double | None = Field(default=None, gt=0, description="Distance between the values; without it any number in the range.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -35,6 +35,8 @@ RANGES = [
     (space(n={"int": {"low": 5, "high": 2}}), ["space.n.int", "low = 5", "below high = 2"]),
     (space(lr={"float": {"low": 0.0, "high": 0.1, "log": True}}), ["space.lr.float", "low = 0.0", "above 0"]),
     (space(lr={"float": {"low": 0.0, "high": float("nan")}}), ["space.lr.float.high", "nan", "finite"]),
+    (space(lr={"float": {"low": 0, "high": 2**53 + 1}}), ["space.lr.float.high", "9007199254740993", "no double", "a range of int"]),
+    (space(lr={"float": {"low": 0, "high": 10**400}}), ["space.lr.float.high", "no double"]),
     (space(x={"float": {"low": 0.1, "high": 0.5, "log": True, "step": 0.1}}), ["space.x.float", "step = 0.1", "log = true", "leave one"]),
     (space(n={"int": {"low": 1, "high": 10, "log": True, "step": 2}}), ["space.n.int", "high = 10", "steps of 2", "give high = 9 or 11"]),
     (space(x={"float": {"low": 0.0, "high": 0.5, "step": 0.7}}), ["space.x.float", "step = 0.7", "larger than the range", "at most 0.5"]),
