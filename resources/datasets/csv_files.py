@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from resources.datasets import text_files
+from resources.datasets.csv_quotes import Quotes, check_quotes
 from resources.datasets.text_files import UTF_8, TextFile, not_in_encoding, open_text
 from resources.datasets.text_numbers import Numbers
 from resources.source_files.columns import Columns
@@ -33,13 +34,18 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
         ValueError: it is not in that encoding, is no CSV, or has a number that no type holds.
     """
     columns: dict[str, _Column] = {}
-    for rows in _read(file, encoding, None):
+    watches: list[Quotes] = []
+    for rows in _read(file, encoding, None, watches):
         for name, values in zip(rows.schema.names, rows.columns, strict=True):
             try:
                 texts = values.cast(pa.string())
             except pa.ArrowInvalid:
                 raise not_in_encoding(f"its column {name!r}", "utf-8") from None
             columns.setdefault(name, _Column()).see(texts)
+    for quotes in watches:
+        quotes.end()
+        if quotes.is_suspect:
+            check_quotes(file, encoding, _delimiter(file))
     for name, column in columns.items():
         try:
             column.numbers.check(column.kind)
@@ -116,20 +122,35 @@ class _Column:
         return kind
 
 
-def _read(file: SourceFile, encoding: str | None, types: pa.Schema | None, *, takes_plus: bool = False) -> Iterator[pa.RecordBatch]:
+def _delimiter(file: SourceFile) -> str:
+    return "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
+
+
+def _read(
+    file: SourceFile,
+    encoding: str | None,
+    types: pa.Schema | None,
+    watches: list[Quotes] | None = None,
+    *,
+    takes_plus: bool = False,
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file, in the same batches each time.
 
     Args:
         types: None: each column is its bytes in UTF-8.
+        watches: to it what sees the file's bytes is added.
         takes_plus: whether whole numbers may have a plus sign, which takes longer.
 
     Raises:
         _PlusSign: one has, and may not.
     """
-    delimiter = "\t" if file.path.lower().endswith((".tsv", ".tsv.gz")) else ","
+    delimiter = _delimiter(file)
     with open_text(file, encoding) as text:
         if text.is_empty:
             return
+        if watches is not None:
+            watches.append(Quotes(text, delimiter))
+            text.watch = watches[-1].see
         try:
             names = _names(text, delimiter)
             kinds = dict.fromkeys(names, pa.binary()) if types is None else {column.name: column.type for column in types}

@@ -2,7 +2,7 @@
 
 import codecs
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -33,6 +33,7 @@ class TextFile:
         shown: as people have its path.
         encoding: as Python names it.
         head: its first block, which ``read`` gives once more.
+        watch: is called with all that ``read`` gives.
     """
 
     shown: str
@@ -41,6 +42,7 @@ class TextFile:
     _stream: Any
     _begun: int = 0
     closed: bool = False
+    watch: Callable[[bytes], None] = lambda chunk: None
 
     def read(self, size: int) -> bytes:
         """The next bytes: fewer than that many at the file's end only."""
@@ -48,7 +50,9 @@ class TextFile:
         self._begun = min(len(self.head), begin + size)
         chunk = self.head[begin : self._begun]
         missing = size - len(chunk)
-        return chunk + bytes(self._stream.read(missing)) if missing else chunk
+        chunk = chunk + bytes(self._stream.read(missing)) if missing else chunk
+        self.watch(chunk)
+        return chunk
 
     @property
     def is_empty(self) -> bool:

@@ -15,6 +15,8 @@ from pyarrow import csv, fs
 from resources.datasets import text_files
 from resources.datasets.csv_files import csv_columns, csv_rows
 from resources.source_files.columns import united
+from resources.datasets.csv_quotes import Quotes
+from resources.datasets.text_files import TextFile
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
 
@@ -223,6 +225,49 @@ def test_quoted_line_breaks_and_tabs_are_of_the_values(tmp_path: Path) -> None:
     assert read(file_of(tmp_path, "id\tx\n1\ta,b\n", "rows.tsv")) == [{"id": 1, "x": "a,b"}]
     with pytest.raises(ValueError, match="its header has no tab but ','"):
         csv_columns(file_of(tmp_path, "id,x\n1,a\n", "rows.tsv"))
+
+
+@pytest.mark.parametrize("block", [7, 8 << 20])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('1,"Hello" he said\n', 2),
+        ('1,"a \\"b\\" c"\n', 2),
+        ('1,x\n2,"open\n3,y\n4,"open\n', 5),
+        ('1,5" disk\n2,"a"b\n', 3),
+        ('1,"a" \n', 2),
+        ('1,""a""\n', 2),
+    ],
+)
+def test_a_text_that_goes_on_behind_its_quotes_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int, block: int
+) -> None:
+    monkeypatch.setattr(text_files, "BLOCK", 1 << 10)
+    quotes = Quotes(TextFile("", "utf-8", b"", None), ",")
+    whole = f"id,v\n{content}".encode()
+    for begin in range(0, len(whole), block):
+        quotes.see(whole[begin : begin + block])
+    quotes.end()
+    assert quotes.is_suspect
+    for encoding in ("utf-8", "utf-16"):
+        with pytest.raises(ValueError, match=f'in its line {line} a text goes on .* write "" .*escape'):
+            csv_columns(file_of(tmp_path, whole.decode().encode(encoding)))
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        ('1,"a ""b"" c"\n', ['a "b" c']),
+        ('1,5" disk\n2,"x"\n', ['5" disk', "x"]),
+        ('1,"a\r\nb"\r\n2,""\r\n', ["a\r\nb", ""]),
+        ('1,""""\n2,"""x"""\n', ['"', '"x"']),
+        ('1,"é,"\n2,"last"', ["é,", "last"]),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_quotes_as_they_should_be_are_read(tmp_path: Path, content: str, texts: list[str], encoding: str) -> None:
+    file = file_of(tmp_path, f'"id",v\n{content}'.encode(encoding))
+    assert [row["v"] for row in read(file, encoding if encoding == "cp1252" else None)] == texts
 
 
 def test_whole_numbers_that_no_double_is_are_named_for_other_files(tmp_path: Path) -> None:

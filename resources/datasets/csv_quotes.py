@@ -1,0 +1,84 @@
+"""Quotes of CSV files: a text must not go on behind its closing one, where Arrow leaves quotes out, or takes several rows for one."""
+
+import codecs
+import csv
+import io
+from typing import Any
+
+import numpy as np
+
+from resources.datasets import text_files
+from resources.datasets.text_files import UTF_8, TextFile, open_text
+from resources.source_files.listing import SourceFile
+
+_QUOTE = ord('"')
+
+
+class Quotes:
+    """Looks at a file's bytes block by block, and says whether its quotes may be others than RFC 4180 has them.
+
+    Where a quote lies within a text that is not quoted, as of inches, it says so, too: then the file is read once more.
+    """
+
+    def __init__(self, text: TextFile, delimiter: str) -> None:
+        self._is_known = text.encoding in UTF_8
+        self._may_adjoin = np.zeros(256, np.bool_)
+        self._may_adjoin[[_QUOTE, ord(delimiter), *b"\r\n"]] = True
+        self._rest = b"\n"  # the byte before the first that was not looked at, and that one
+        self._count = 0
+        self.is_suspect = False
+
+    def see(self, chunk: bytes) -> None:
+        """Take in the next bytes."""
+        if self.is_suspect or not chunk:
+            return
+        if not self._is_known:
+            self.is_suspect = b'"' in chunk
+            return
+        is_first = len(self._rest) == 1
+        block = self._rest + (chunk.removeprefix(codecs.BOM_UTF8) if is_first else chunk)
+        self._rest = block[-2:]
+        content = np.frombuffer(block, np.uint8)
+        places = np.flatnonzero(content[1:-1] == _QUOTE) + 1
+        is_opening = (np.arange(len(places)) + self._count) % 2 == 0
+        neighbours = np.where(is_opening, content[places - 1], content[places + 1])
+        self._count += len(places)
+        self.is_suspect = not self._may_adjoin[neighbours].all()
+
+    def end(self) -> None:
+        """Take in that there is no more."""
+        self.see(b"\n")
+
+
+def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None:
+    """Read a CSV file as it should be written.
+
+    Raises:
+        ValueError: a text goes on behind its closing quote; the message says in which line.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), text_files.BLOCK))
+    with open_text(file, encoding) as text:
+        lines = io.TextIOWrapper(io.BufferedReader(_Bytes(text)), text.encoding, "replace", newline="")
+        rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        try:
+            for _ in rows:
+                pass
+        except csv.Error:
+            query = f"SELECT * FROM read_csv('{file.shown.replace(chr(39), 2 * chr(39))}', escape = '\\')"
+            raise ValueError(
+                f'in its line {rows.line_num} a text goes on behind its closing quote, so that a quote would be lost; write "" for a quote '
+                f'within quotes, and where it is written \\", give sql: {query}'
+            ) from None
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, text: TextFile) -> None:
+        self._text = text
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._text.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
