@@ -42,6 +42,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
             except pa.ArrowInvalid:
                 raise not_in_encoding(f"its column {name!r}", "utf-8") from None
             columns.setdefault(name, _Column()).see(texts)
+        _refuse_second_header(rows)
     for quotes in watches:
         quotes.end()
         if quotes.is_suspect:
@@ -120,6 +121,19 @@ class _Column:
         else:
             self.numbers.see_whole(values)
         return kind
+
+
+def _refuse_second_header(rows: pa.RecordBatch) -> None:
+    """Refuse a row that is the header, of which each column of numbers would become one of texts."""
+    if rows.num_columns < 2:  # of one column it may be a value
+        return
+    first, *others = rows.schema.names
+    beginnings = [mark + first.encode() for mark in (b"", codecs.BOM_UTF8)]
+    rows = rows.filter(pc.is_in(rows.column(0), pa.array(beginnings, pa.binary())))
+    for name in others:
+        rows = rows.filter(pc.equal(rows.column(name), name.encode()))
+    if rows.num_rows:
+        raise ValueError("its header is there again among its rows, as where files were put behind each other; take those lines out")
 
 
 def _delimiter(file: SourceFile) -> str:
