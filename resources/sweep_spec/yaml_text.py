@@ -21,6 +21,9 @@ _CORE = {
 }
 
 
+_WHOLE = re.compile(r"([-+]?[0-9_]{16,400})\.0*")  # that may be no double
+
+
 class _Loader(yaml.SafeLoader):
     """Reads the values of YAML 1.2, and refuses what is given twice, of which YAML would keep the second alone and say nothing."""
 
@@ -52,6 +55,8 @@ def _number(loader: _Loader, node: Any) -> float:
         raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no number", node.start_mark) from None
     if number == 0 and re.match(r"[-+]?[0._]*[1-9]", text):
         raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is too small for a number and would be 0; give 0", node.start_mark)
+    if (whole := _WHOLE.fullmatch(text)) and int(whole[1]) != number:
+        raise yaml.constructor.ConstructorError(None, None, f"{text:.80} is no double; leave out the point", node.start_mark)
     return number
 
 

@@ -130,6 +130,14 @@ def test_a_number_that_would_be_rounded_to_zero_is_refused_in_a_file(text: str, 
         load_spec(tmp_path / "sweep.yaml")
 
 
+@pytest.mark.parametrize("text", ["9007199254740993.0", "-9007199254740993.", "9_007_199_254_740_993.00"])
+def test_a_whole_number_with_a_point_that_would_be_rounded_is_refused(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=f"{text} is no double; leave out the point"):
+        read_yaml(text)
+    assert read_yaml(text.partition(".")[0]) == int(text.partition(".")[0])
+    assert read_yaml("9007199254740992.0") == 2**53
+
+
 @pytest.mark.parametrize(("text", "number"), [("0e-400", 0.0), ("-0.0", 0.0), ("0_0.0e5", 0.0), ("5e-324", 5e-324)])
 def test_zero_and_the_smallest_number_are_numbers(text: str, number: float) -> None:
     assert read_yaml(text) == number
