@@ -24,15 +24,18 @@ _AT_ONCE = 20_000_000  # hashes of test rows that are held at a time: 160 MB
 def leaks_of(
     dataset: Dataset, source: DatasetSource, accepted: Sequence[str] = (), ignored: Sequence[str] = (), *, held_out: str = "test"
 ) -> list[DataCheck]:
-    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``.
+    """The checks of a held-out split: ``leaked_features``, ``leaked_groups``, ``time_order`` and ``lone_predictor``; and ``leaked_rows``,
+    where a spec says by ``checks.identity`` which rows are one.
 
     Args:
-        source: what the snapshot was taken of, with its group and its column of times.
+        source: what the snapshot was taken of, with its group, its identity and its column of times.
         accepted: columns that may predict the target by themselves.
         ignored: columns that only name a row, such as an id, by which copies of it would differ.
     """
+    identity = [_leaked_rows(dataset, source, held_out, source.checks.identity)] if source.checks.identity else []
     return [
         _leaked_features(dataset, source, held_out, ignored),
+        *identity,
         check_one("leaked_groups", dataset, source, blocking=True),
         check_one("time_order", dataset, source, blocking=True),
         _lone_predictor(dataset, source, accepted),
@@ -40,34 +43,60 @@ def leaks_of(
 
 
 def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str, ignored: Sequence[str]) -> DataCheck:
-    """Rows whose features are those of a row that was trained on.
-
-    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the others are read once for each
-    such part.
-    """
+    """Rows whose features are those of a row that was trained on."""
     features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
-    dealt_by = set(dataset.manifest["key"])
-    by_hash = not (source.split_column or source.split_times) and dealt_by <= {*features}
-    if by_hash or not features:  # what deals a row is among its features: equal ones are dealt alike
-        reason = "rows of equal features are in one split, because a hash of them deals them" if features else "there are no features"
+    if not features:
+        return DataCheck("leaked_features", True, "there are no features", True)
+    if _deals(dataset, source, features):
+        reason = "rows of equal features are in one split, because a hash of them deals them"
         return DataCheck("leaked_features", True, reason, True)
     total = dataset.manifest["splits"][held_out]
-    parts = max(1, -(-total // _AT_ONCE))
-    leaked, some = 0, np.zeros(0, np.uint64)
-    for part in range(parts):
-        ours = np.concatenate([np.zeros(0, np.uint64), *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, features))])
-        ours, rows = np.unique(ours, return_counts=True)  # sorted once, however many batches are looked up in it
-        seen = np.zeros(len(ours), np.bool_)
-        for split in _trained_on(dataset, held_out):
-            for others in _hashes(dataset, split, features):
-                seen[_places_of(_of_part(others, part, parts), ours)] = True
-        leaked += int(rows[seen].sum())
-        some = np.concatenate([some, ours[seen]])[:5]
+    leaked, some = _overlap(dataset, held_out, features)
     if not leaked:
         reason = f"none of the {total:,} rows of the {held_out} split has the features of a row of another"
         return DataCheck("leaked_features", True, reason, True)
     reason = f"{leaked:,} of the {total:,} rows of the {held_out} split have the features of a row of another split"
     return DataCheck("leaked_features", False, reason, True, _rows_with(dataset, some, features))
+
+
+def _leaked_rows(dataset: Dataset, source: DatasetSource, held_out: str, identity: Sequence[str]) -> DataCheck:
+    """Rows that are one with a row that was trained on, by the columns that say so."""
+    if _deals(dataset, source, identity):
+        reason = f"rows of equal {listed(identity)} are in one split, because a hash of them deals them"
+        return DataCheck("leaked_rows", True, reason, True)
+    total = dataset.manifest["splits"][held_out]
+    leaked, some = _overlap(dataset, held_out, identity)
+    if not leaked:
+        reason = f"none of the {total:,} rows of the {held_out} split is one of another, by {listed(identity)}"
+        return DataCheck("leaked_rows", True, reason, True)
+    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split are in another split, too, by {listed(identity)}"
+    return DataCheck("leaked_rows", False, reason, True, _rows_with(dataset, some, identity))
+
+
+def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:
+    """Whether what deals a row into its split is among these columns: rows in which they are equal are dealt alike."""
+    return not (source.split_column or source.split_times) and {*dataset.manifest["key"]} <= {*columns}
+
+
+def _overlap(dataset: Dataset, held_out: str, columns: Sequence[str]) -> tuple[int, Words]:
+    """How many rows of the held-out split have these columns in common with a row of another, and the hashes of some of them.
+
+    Each split is read shard by shard. Of the held-out rows no more than ``_AT_ONCE`` hashes are held; the others are read once for each
+    such part.
+    """
+    total = dataset.manifest["splits"][held_out]
+    parts = max(1, -(-total // _AT_ONCE))
+    leaked, some = 0, np.zeros(0, np.uint64)
+    for part in range(parts):
+        ours = np.concatenate([np.zeros(0, np.uint64), *(_of_part(one, part, parts) for one in _hashes(dataset, held_out, columns))])
+        ours, rows = np.unique(ours, return_counts=True)  # sorted once, however many batches are looked up in it
+        seen = np.zeros(len(ours), np.bool_)
+        for split in _trained_on(dataset, held_out):
+            for others in _hashes(dataset, split, columns):
+                seen[_places_of(_of_part(others, part, parts), ours)] = True
+        leaked += int(rows[seen].sum())
+        some = np.concatenate([some, ours[seen]])[:5]
+    return leaked, some
 
 
 def _lone_predictor(dataset: Dataset, source: DatasetSource, accepted: Sequence[str]) -> DataCheck:
@@ -99,11 +128,11 @@ def _trained_on(dataset: Dataset, held_out: str) -> list[str]:
 def _hashes(dataset: Dataset, split: str, features: Sequence[str]) -> Iterator[Words]:
     for shard in shards_of(dataset.manifest, split):
         for rows in rows_of(dataset.store, shard):
-            yield _feature_hashes(rows, features)
+            yield _row_hashes(rows, features)
 
 
-def _feature_hashes(rows: pa.RecordBatch, features: Sequence[str]) -> Words:
-    return hash_rows(column_words(rows.select(features)), features)
+def _row_hashes(rows: pa.RecordBatch, columns: Sequence[str]) -> Words:
+    return hash_rows(column_words(rows.select(columns)), columns)
 
 
 def _places_of(wanted: Words, ascending: Words) -> NDArray[np.intp]:
@@ -123,6 +152,6 @@ def _rows_with(dataset: Dataset, wanted: Words, features: Sequence[str]) -> list
     """Some rows of each split that have one of these hashes."""
 
     def has_one(rows: pa.RecordBatch) -> NDArray[np.bool_]:
-        return np.isin(_feature_hashes(rows, features), wanted)
+        return np.isin(_row_hashes(rows, features), wanted)
 
     return [row for split in sorted(dataset.splits) for row in look_up(dataset, has_one, splits=[split])]

@@ -164,8 +164,8 @@ class DataChecks(Strict):
     ranges_severity: Severity = Field(default="block", description="No column leaves its range.")
     identity: Annotated[list[Column], BeforeValidator(_columns), Field(min_length=1, max_length=_MOST_COLUMNS)] | None = Field(
         default=None,
-        description="A column or several: rows that have them in common are one row to the checks of duplicates and leaked_rows (default: "
-        "rows that have all columns in common). Leave out what only numbers rows, such as an id.",
+        description="A column or several: rows that have them in common are one row to the checks of duplicates and leaked_rows, and to "
+        "the gate leakage (default: rows that have all columns in common). Leave out what only numbers rows, such as an id.",
     )
     duplicates: Severity = Field(default="warn", description="No row is there twice in a split.")
     leaked_rows: Severity = Field(default="block", description="No row is in two splits.")

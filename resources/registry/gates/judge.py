@@ -90,6 +90,7 @@ def _judge_leakage(gate: Leakage, store: Store, catalog: Catalog, report: dict[s
         return Verdict("leakage", PASS, "; ".join(check.reason for check in checks))
     remedies = {
         "leaked_features": "split by group (dataset.group), or leave copies out",
+        "leaked_rows": "split by group (dataset.group) of columns of these alone, or leave copies out",
         "leaked_groups": "split by group (dataset.group)",
         "time_order": "split by time (dataset.split_times)",
         "lone_predictor": "leave it out; if it is known when the model is used, accept it: gates: [{leakage: {accept: [COLUMN]}}]",

@@ -64,6 +64,32 @@ def test_copies_under_other_ids_are_found_where_the_id_is_ignored(leaks: Leaks) 
     assert check.reason == "1 of the 61 rows of the test split have the features of a row of another split"
 
 
+@pytest.mark.parametrize("at_once", [1_000, 7])
+def test_rows_that_the_identity_says_are_one_are_found_whatever_else_differs(
+    leaks: Leaks, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(held_out_leaks, "_AT_ONCE", at_once)
+    rows = range(300)
+    table = pa.table(
+        {
+            "id": [*rows, 300, 301],
+            "text": [f"text {row}" for row in (*rows, 1, 2)],
+            "part": [*(["train", "validation", "test"][row * 7 % 3] for row in rows), "test", "test"],
+            "label": [["low", "high"][row % 2] for row in (*rows, 0, 2)],
+        }
+    )
+    assert table["part"].to_pylist()[1:3] == ["validation", "test"]
+    assert "leaked_rows" not in leaks(table)
+    found = leaks(table, checks={"identity": ["text"]})
+    assert found["leaked_features"].passed
+    assert found["leaked_rows"].reason == "1 of the 102 rows of the test split are in another split, too, by text"
+    assert [(row["split"], row["id"]) for row in found["leaked_rows"].rows] == [("test", "300"), ("validation", "1")]
+    apart = leaks(table, checks={"identity": ["text", "label"]})["leaked_rows"]
+    assert (apart.passed, apart.reason) == (True, "none of the 102 rows of the test split is one of another, by text, label")
+    by_hash = leaks(table.drop(["part"]), split_column=None, group="text", checks={"identity": ["text"]})["leaked_rows"]
+    assert (by_hash.passed, by_hash.reason) == (True, "rows of equal text are in one split, because a hash of them deals them")
+
+
 def test_copies_of_files_are_found_under_whatever_path(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaks: Leaks
 ) -> None:
