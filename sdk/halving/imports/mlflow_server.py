@@ -29,6 +29,10 @@ _LOGIN = "; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW
 _NUMBERS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 
 
+class _NoSuchEndpoint(SourceUnreadable):
+    """The server does not know what it was asked for."""
+
+
 class Server:
     """A server's runs.
 
@@ -97,18 +101,33 @@ class Server:
             found["logged models"] = (
                 sum(1 for _ in self._pages("logged-models/search", "models", {"experiment_ids": every})) if every else 0
             )
-        with contextlib.suppress(SourceUnreadable):  # before MLflow 3
-            found["traces"] = sum(1 for _ in self._traces(every))
+        with contextlib.suppress(SourceUnreadable):  # before MLflow 2.14
+            found["traces"] = self._count_traces(every)
         return {what: count for what, count in found.items() if count}
 
     def _experiment_rows(self) -> Iterator[Any]:
         return self._pages("experiments/search", "experiments", {"max_results": _PAGE})
 
+    def _count_traces(self, experiments: list[str]) -> int:
+        parts = [experiments[first : first + _TRACED_EXPERIMENTS] for first in range(0, len(experiments), _TRACED_EXPERIMENTS)]
+        try:
+            return sum(1 for part in parts for _ in self._traces(part))
+        except _NoSuchEndpoint:  # from MLflow 2.14 on there are traces, at another address until 3
+            return sum(1 for part in parts for _ in self._traces_before_3(part))
+
     def _traces(self, experiments: list[str]) -> Iterator[Any]:
-        for first in range(0, len(experiments), _TRACED_EXPERIMENTS):
-            part = experiments[first : first + _TRACED_EXPERIMENTS]
-            places = [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}} for experiment in part]
-            yield from self._pages("traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0")
+        places = [{"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": experiment}} for experiment in experiments]
+        return self._pages("traces/search", "traces", {"locations": places, "max_results": _TRACES}, version="3.0")
+
+    def _traces_before_3(self, experiments: list[str]) -> Iterator[Any]:
+        token = ""
+        while True:
+            more = {"page_token": token} if token else {}
+            answer = self._get("traces", {"experiment_ids": experiments, "max_results": _TRACES, **more})
+            yield from answer.get("traces", [])
+            token = answer.get("next_page_token", "")
+            if not token:
+                return
 
     def _models(self) -> Iterator[Any]:
         token = ""
@@ -131,7 +150,7 @@ class Server:
                 return
 
     def _get(self, path: str, asked: dict[str, Any]) -> dict[str, Any]:
-        with self._open(f"api/2.0/mlflow/{path}?{urlencode(asked)}") as answer:
+        with self._open(f"api/2.0/mlflow/{path}?{urlencode(asked, doseq=True)}") as answer:
             return _json(answer, path)
 
     @contextmanager
@@ -160,7 +179,8 @@ class Server:
             with error:
                 said = error.read(2_000).decode(errors="replace")
             hint = _LOGIN if error.code in (401, 403) else ""
-            raise SourceUnreadable(f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}") from None
+            kind = _NoSuchEndpoint if error.code in (404, 405) else SourceUnreadable
+            raise kind(f"{self._base} answers {error.code} to {path.partition('?')[0]}: {_message(said)}{hint}") from None
         except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: what is no HTTP at all
             if isinstance(error, SourceUnreadable):
                 raise

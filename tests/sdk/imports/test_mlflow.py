@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -22,6 +23,7 @@ from benchmarks.peers.installs import environment
 from halving.cli.main import main
 from halving.imports.foreign_run import Skipped
 from halving.imports.mlflow_folder import Folder
+from halving.imports.mlflow_server import Server
 from halving.imports.mlflow_source import Experiment, MlflowRun
 from halving.imports.mlflow_tracking import read_runs
 from halving.query.runs import list_runs, read_run
@@ -361,6 +363,46 @@ def test_an_answer_that_breaks_off_is_one_clear_error(root: str, capsys: pytest.
     with breaking(after="/api/2.0/mlflow/runs/search") as address:
         assert main(["import", "mlflow", address, "--root", root]) == 1
     assert "does not answer" in capsys.readouterr().err
+
+
+@contextmanager
+def answering(pages: dict[str, Any]) -> Iterator[str]:
+    """The address of a server that knows these paths alone, each with its answers by page token."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+            token = (parse_qs(query).get("page_token") or [body.get("page_token", "")])[0]
+            deleted = body.get("view_type") == "DELETED_ONLY"
+            found = pages[path][token] if path in pages and not deleted else {}
+            content = json.dumps(found).encode()
+            self.send_response(200 if path in pages else 404)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_traces_are_counted_of_servers_of_each_version_that_has_them() -> None:
+    two_pages = {"": {"traces": [{}, {}], "next_page_token": "more"}, "more": {"traces": [{}]}}
+    pages = {
+        "/api/2.0/mlflow/experiments/search": {"": {"experiments": [{"experiment_id": "1", "name": "one"}]}},
+        "/api/2.0/mlflow/runs/search": {"": {}},
+    }
+    for traces, count in (("/api/3.0/mlflow/traces/search", 3), ("/api/2.0/mlflow/traces", 3), ("/nowhere", None)):
+        with answering({**pages, traces: two_pages}) as address:
+            assert Server(address).left_out().get("traces") == count, traces
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
