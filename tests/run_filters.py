@@ -249,6 +249,11 @@ CASES: list[tuple[str, list[str]]] = [
     ("params.note like '%tn%'", ["e"]),
     ("params.note like 'ätna'", []),  # only A to Z are as a to z
     ("params.note like 'Ätna'", ["e"]),
+    ("params.note like 'IT''S'", ["b"]),
+    ("params.note like '\u0130t''s'", []),
+    ("params.note like '\u0131t''s'", []),
+    ("params.note like 'it''\u017f'", []),
+    ("params.note not like 'it''\u017f'", ["e", "d", "c", "b", "a"]),
     ("params.lr like '%'", ["d"]),
     ("not params.lr like '%'", []),
     # Of a long text filters know the beginning.

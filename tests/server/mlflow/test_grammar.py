@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from halving.query.run_filter_match import is_like
 from server.mlflow.grammar import ilike, like, search_utils
 
 # On an empty store. The thread that imports the grammar is joined: what it has imported is seen then.
@@ -79,6 +80,15 @@ def test_what_is_like_a_pattern_is_what_sqlite_says(text: str) -> None:
         for pattern in patterns:
             answers = database.execute("select ?1 like ?2, lower(?1) like lower(?2)", (text, pattern)).fetchone()
             assert (like(text, pattern), ilike(text, pattern)) == tuple(map(bool, answers)), pattern
+
+
+def test_no_letters_but_a_to_z_are_the_same_in_upper_and_lower_case() -> None:
+    letters = "iI\u0130\u0131kK\u212asS\u017fßẞäÄ\u212båÅ\xb5\u03bc\u03c3\u03c2\u03a3"
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("pragma case_sensitive_like = on")
+        for text, pattern in itertools.product([*letters, "ss", "SS", "i\u0307"], repeat=2):
+            (answer,) = database.execute("select lower(?1) like lower(?2)", (text, pattern)).fetchone()
+            assert ilike(text, pattern) == bool(answer) == is_like(text, pattern), (text, pattern)
 
 
 @pytest.mark.parametrize("comparator", ["LIKE", "ILIKE"])
