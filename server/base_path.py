@@ -2,7 +2,7 @@
 what is asked. Some proxies take it off themselves, others leave it, so the server answers with and without it."""
 
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,5 +54,11 @@ class BasePath:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and f"{scope['path']}/".startswith(f"{self._base}/"):
-            scope = {**scope, "path": scope["path"].removeprefix(self._base) or "/", "raw_path": None}  # as it was not sent so
+            scope = {**scope, "path": scope["path"].removeprefix(self._base) or "/", "raw_path": self._inside(scope.get("raw_path"))}
         await self._app(scope, receive, send)
+
+    def _inside(self, raw: bytes | None) -> bytes | None:
+        """The raw path without the base: its path does not say any more whether its bytes are UTF-8."""
+        if raw is None:
+            return None
+        return quote(unquote_to_bytes(raw).removeprefix(self._base.encode()) or b"/").encode()

@@ -10,7 +10,8 @@ from halving.errors import InvalidInput
 NAME_RULE = "give 1-128 letters, digits or . _ @ + -, beginning with a letter or digit"
 
 ARTIFACT_RULE = (
-    "give text of 1-2,000 bytes without control characters: a name, or a path like plots/loss.png, none of whose parts is empty, . or .."
+    "give text of 1-2,000 bytes in UTF-8 without control characters: a name, or a path like plots/loss.png, none of whose parts is "
+    "empty, . or .."
 )
 LONGEST_PATH = 2_000
 """Of an artifact's name, bytes in UTF-8: what Postgres takes into an index, beside the run."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -99,6 +100,8 @@ class Gate:
         headers, method, path = exchange.headers, exchange.method, exchange.path
         if not self.authentication.asks and (foreign := _by_another_name(headers)):
             return problem(421, foreign)
+        if wrong := _no_utf8(exchange.scope):
+            return problem(400, wrong)
         if not _is_text(path):
             return problem(404, "nothing has an address with NUL or half of a surrogate pair in it")
         if b"%00" in exchange.scope["query_string"]:
@@ -269,6 +272,17 @@ def _by_another_name(headers: Headers) -> str | None:
         return f"host {host!r} is not accepted: no token is asked for, so give 127.0.0.1 or localhost; halving serve --tokens asks for one"
     if _any(headers, _PROXY):
         return "a proxy has sent this, and no token is asked for: start the server with halving serve --tokens"
+    return None
+
+
+def _no_utf8(scope: Scope) -> str | None:
+    """Why an address is none of ours: of bytes that are no UTF-8 the path would have �, and so would that of another address."""
+    for part in (scope.get("raw_path") or b"", scope["query_string"]):
+        try:
+            unquote_to_bytes(part).decode()
+        except UnicodeDecodeError as error:
+            shown, byte = part.decode("latin-1"), error.object[error.start]
+            return f"address {shown!r:.200} is not accepted: its byte %{byte:02X} is no UTF-8; write names in UTF-8 and percent-encode that"
     return None
 
 

@@ -29,6 +29,7 @@ _STATUS = {
 }
 # Of our own errors by their statuses; MLflow's client tries 429, 500 and 503 again, and others not.
 _CODES = {
+    400: ("INVALID_PARAMETER_VALUE", 400),
     401: ("UNAUTHENTICATED", 401),
     403: ("PERMISSION_DENIED", 403),
     404: ("RESOURCE_DOES_NOT_EXIST", 404),

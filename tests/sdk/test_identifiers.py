@@ -50,7 +50,7 @@ def test_a_name_is_accepted_as_it_is(name: str) -> None:
     "name", ["", ".", "..", "../up", "/etc/passwd", "a/../b", "a//b", "a/", "./a", "a\nb", "a\0", "\x7f", "\udc80", "木" * 667, 3, None]
 )
 def test_what_leads_elsewhere_or_cannot_be_shown_is_refused_by_name(name: str) -> None:
-    with pytest.raises(InvalidInput, match=r"artifact name .* is not accepted: give text of 1-2,000 bytes without control characters"):
+    with pytest.raises(InvalidInput, match=r"artifact name .* is not accepted: give text of 1-2,000 bytes in UTF-8 without control"):
         check_artifact_name("artifact name", name)
 
 

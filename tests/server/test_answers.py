@@ -129,6 +129,14 @@ def test_text_that_a_database_does_not_take_is_refused_on_each(client: TestClien
         assert is_problem(answer)
 
 
+def test_an_address_of_bytes_that_are_no_utf8_is_refused(client: TestClient) -> None:
+    for path in ("/runs/a/%FF", "/files/runs/project=a/r/caf%E9.json", "/runs?filter=params.x=%E9", "/blobs/0?run=a/b&artifact=%ff"):
+        answer = client.get(path)
+        assert answer.status_code == 400, (path, answer.text)
+        assert is_problem(answer)
+        assert "is no UTF-8" in answer.json()["detail"]
+
+
 def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Backend) -> None:
     digest = f"sha256:{'0' * 64}"
     asked = ("/runs/a/b", "/runs/diff?run=a/b&run=a/c", "/curves?run=a/b&key=loss", "/media?run=a/b", f"/blobs/{digest}?run=a/b")

@@ -46,6 +46,14 @@ def addresses_of(html: str) -> list[str]:
 
 
 @both
+def test_bytes_that_are_no_utf8_are_refused_below_the_path(below: TestClient, sent: str) -> None:
+    answer = below.get(f"{sent}/api/v1/runs/a/caf%E9")
+    assert answer.status_code == 400
+    assert answer.json()["detail"].startswith("address '/api/v1/runs/a/caf%E9' is not accepted: its byte %E9 is no UTF-8")
+    assert below.get(f"{sent}/api/v1/runs/a/caf%C3%A9").status_code == 422
+
+
+@both
 @pytest.mark.parametrize("path", ["/", "/?filter=a", "/sweeps", "/sweeps/a", "/runs/p/r", "/models/m?version=v", "/datasets", "/login"])
 def test_all_that_the_page_asks_for_is_below_the_path(below: TestClient, sent: str, path: str) -> None:
     html = below.get(sent + path).text

@@ -125,6 +125,24 @@ def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: 
     assert listed(api, run) == []
 
 
+@pytest.mark.parametrize("path", ["a%FF", "caf%E9.txt", "%C3", "%C3/%A9", "%ED%A0%80", "%F4%90%80%80", "%c0%af", "a?b%FF"])
+def test_bytes_that_are_no_utf8_are_no_name(api: Api, run: str, client: TestClient, path: str) -> None:
+    """Two such names would be one, with � in the place of both's bytes."""
+    uploads = f"http://127.0.0.1:3001/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path={path.replace('?', '%3F')}"
+    asked = [(method, f"{PROXY}/0/{run}/artifacts/{path}") for method in ("PUT", "GET", "DELETE")]
+    lists = f"http://127.0.0.1:3001/api/2.0/mlflow/artifacts/list?run_id={run}&path={path}"
+    page = f"http://127.0.0.1:3001/get-artifact?run_uuid={run}&path={path}"
+    addresses = ("GET", lists), ("GET", page), ("GET", f"{PROXY}?path=0/{run}/artifacts/{path}")
+    for method, address in [*asked, ("POST", uploads), *addresses]:
+        answer = client.request(method, address, content=b"x" if method in ("PUT", "POST") else None)
+        assert (answer.status_code, answer.json()["error_code"]) == (400, "INVALID_PARAMETER_VALUE"), (method, address)
+        assert "is no UTF-8; write names in UTF-8 and percent-encode that" in answer.json()["message"]
+    assert listed(api, run) == []
+    name = "caf\ufffd"  # which may be meant
+    assert client.put(f"{PROXY}/0/{run}/artifacts/{quote(name)}", content=b"x").status_code == 200
+    assert listed(api, run) == [(name, 1)]
+
+
 NAMES = [
     "what?.txt",
     "what?a=b&c",
