@@ -5,10 +5,21 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Self
+from types import UnionType
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from halving.errors import InvalidInput
 from halving.identifiers import NAME_RULE, check_name
@@ -25,7 +36,16 @@ LONGEST_TEXT = 10_000
 _DEEPEST = 5  # levels of lists and mappings in one value
 
 
-class Strict(BaseModel):
+class NoFlags(BaseModel):
+    """A model that refuses true and false for numbers: pydantic would take them for 1 and 0."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_flag(cls, value: Any, info: ValidationInfo) -> Any:
+        return _without_flags(value, cls.model_fields[str(info.field_name)].annotation)
+
+
+class Strict(NoFlags):
     """A model that refuses unknown fields and infinite numbers, and cannot be changed once it is made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -115,6 +135,38 @@ def _zone(value: str) -> str:
     return value
 
 
+def _without_flags(value: Any, annotation: Any, name: str = "") -> Any:
+    """Give a value back.
+
+    Raises:
+        ValueError: it, or what lies in it, is true or false where the annotation has numbers alone.
+    """
+    kinds = _alternatives(annotation)
+    if isinstance(value, bool):
+        if (int in kinds or float in kinds) and not (bool in kinds or Any in kinds):
+            shown = f"{name} = {value}: " if name else ""
+            raise ValueError(f"{shown}true and false are no numbers; give a {'number' if float in kinds else 'whole number'}")
+        return value
+    for kind in kinds:
+        if get_origin(kind) is dict and isinstance(value, dict):
+            for key, inside in value.items():
+                _without_flags(inside, get_args(kind)[1], f"{key!s:.80}")
+        if get_origin(kind) is list and isinstance(value, list):
+            for place, inside in enumerate(value):
+                _without_flags(inside, get_args(kind)[0], str(place))
+    return value
+
+
+def _alternatives(annotation: Any) -> list[Any]:
+    """The types of which an annotation accepts one, without what checks them."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _alternatives(get_args(annotation)[0])
+    if origin in (Union, UnionType):
+        return [kind for argument in get_args(annotation) for kind in _alternatives(argument)]
+    return [annotation]
+
+
 def _choice(given: Any) -> Any:
     """Check a value that a hyperparameter may have, whole, before anything reads it: aliases of YAML may make a short text endless."""
     for place, (value, depth) in enumerate(_values_inside(given)):
@@ -151,6 +203,8 @@ def _check_value(given: Any) -> None:
 FunctionPath = Annotated[str, must(is_import_path, "give module:function, for example examples.digits:train")]
 Name = Annotated[str, AfterValidator(_name)]
 TimeZone = Annotated[str, AfterValidator(_zone)]
+NO_FLAG = BeforeValidator(lambda given: _without_flags(given, int))
+"""The check of a number that stands alone, as :class:`NoFlags` has it of fields."""
 Digest = Annotated[str, must(_DIGEST.fullmatch, "give sha256: and 64 hexadecimal digits")]
 Metric = Annotated[str, Field(min_length=1, max_length=250)]
 # A plain validator, because pydantic would report a wrong value of a union once for each of its members.

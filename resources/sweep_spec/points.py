@@ -179,7 +179,7 @@ def grid_point(spec: SweepSpec, number: int) -> Params:
 
 def _grid(spec: SweepSpec) -> tuple[tuple[tuple[str, ...], tuple[Any, ...]], ...]:
     points = getattr(spec.strategy.chosen, "points", None)
-    space = tuple((name, parameter.model_dump_json(by_alias=True)) for name, parameter in spec.space.items())
+    space = tuple((name, parameter.model_dump_json(by_alias=True, exclude_none=True)) for name, parameter in spec.space.items())
     return _grid_of(space, tuple(spec.constraints), points)
 
 

@@ -103,6 +103,9 @@ def is_same(value: Any, choice: Any) -> bool:
     return bool(value == choice) and isinstance(value, bool) == isinstance(choice, bool)
 
 
+_KINDS = ("float", "int", "categorical", "constant")
+
+
 class Parameter(Strict):
     """One hyperparameter: its range, its choices or its constant, and the condition on which it exists."""
 
@@ -124,19 +127,19 @@ class Parameter(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_null(cls, given: Any) -> Any:
-        """``constant: null`` is the one choice null; a stored spec has it beside other kinds, too, where it says nothing."""
-        if not isinstance(given, dict) or "constant" not in given:
+        """``constant: null`` is the one choice null, which is kept as a categorical."""
+        if not isinstance(given, dict) or "constant" not in given or given["constant"] is not None:
             return given
-        if any(given.get(kind) is not None for kind in ("float", "int", "categorical", "constant")):
-            return given
-        return {**given, "constant": None, "categorical": [None]}
+        if others := [kind for kind in _KINDS if given.get(kind) is not None]:
+            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed([*others, 'constant'])}")
+        return {**given, "categorical": [None]}
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
-        kinds = {"float": self.float_, "int": self.int_, "categorical": self.categorical, "constant": self.constant}
-        given = [kind for kind, value in kinds.items() if value is not None]
+        values = (self.float_, self.int_, self.categorical, self.constant)
+        given = [kind for kind, value in zip(_KINDS, values, strict=True) if value is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of {listed(kinds)}; got {listed(given)}")
+            raise ValueError(f"give exactly one of {listed(_KINDS)}; got {listed(given)}")
         choices = self.categorical or []
         names = [choice_name(value) for value in choices]
         for index, value in enumerate(choices):

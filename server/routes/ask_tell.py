@@ -15,7 +15,7 @@ from halving.errors import NotFound
 from resources.catalog.pipelined import Asked
 from resources.execution.external_loops import LEASE_SECONDS, LONGEST_LEASE_SECONDS, ExternalLoops, Verdict
 from resources.search.decide import Finish, Wait
-from resources.sweep_spec.base import Digest
+from resources.sweep_spec.base import Digest, NoFlags
 from server.access.audit import AUDITED, Audit, unaudited
 from server.answers import answer
 from server.errors import problem
@@ -35,7 +35,7 @@ Lease = Annotated[
 MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
-class Report(BaseModel):
+class Report(NoFlags):
     """What is said about one attempt at a trial."""
 
     model_config = ConfigDict(extra="forbid")

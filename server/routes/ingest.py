@@ -13,6 +13,7 @@ from halving.query.runs import read_json
 from halving.records.provenance import NOT_CAPTURED
 from halving.records.run_record import RunRecords
 from halving.store.json_files import now
+from resources.sweep_spec.base import NoFlags
 from server.access.audit import unaudited
 from server.access.project_limits import foreign_is_forbidden
 from server.answers import answer
@@ -44,7 +45,7 @@ RunId = Annotated[str, Query(description="The run's id.", examples=["20261120-12
 Number = Annotated[int, Query(ge=1, le=999_999_999, description="The attempt, as the beginning gave it.", examples=[1])]
 
 
-class NewRun(BaseModel):
+class NewRun(NoFlags):
     """A run, or one more attempt at one, that begins."""
 
     model_config = ConfigDict(extra="forbid")
@@ -79,7 +80,7 @@ class Taken(BaseModel):
     next: int = Field(description="The sequence of the next batch.", examples=[1])
 
 
-class End(BaseModel):
+class End(NoFlags):
     """How an attempt ended."""
 
     model_config = ConfigDict(extra="forbid")

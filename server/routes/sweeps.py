@@ -23,6 +23,7 @@ from resources.registry.versions import as_dict
 from resources.scheduling import intents
 from resources.scheduling.sweeps import MOST_TRIALS, extend_sweep, pause_sweep, resume_sweep
 from resources.search.state import Control, Status
+from resources.sweep_spec.base import NO_FLAG
 from server.access.once import Once
 from server.answers import Known, Number, answer, is_known
 from server.errors import reasons_without_root
@@ -176,7 +177,9 @@ def extend(
     state: Shared,
     caller: Viewer,
     once: Once,
-    max_trials: Annotated[int, Body(embed=True, ge=1, le=MOST_TRIALS, description="How many trials it may start in all.", examples=[100])],
+    max_trials: Annotated[
+        int, NO_FLAG, Body(embed=True, ge=1, le=MOST_TRIALS, description="How many trials it may start in all.", examples=[100])
+    ],
 ) -> Response:
     """Let a sweep start more trials."""
     _open_study(state, caller, study)

@@ -17,6 +17,7 @@ from resources.scheduling.gpu_hours import check_gpu_hours
 from resources.scheduling.training_runs import cancel, first_run, spec_of, spec_of_restored
 from resources.source_files.places import listed_places
 from resources.sweep_spec import SweepSpec
+from resources.sweep_spec.base import NO_FLAG, NoFlags
 from resources.sweep_spec.sweep import Objective
 from server.access.once import Once
 from server.answers import answer
@@ -32,7 +33,7 @@ Project = Annotated[str, Path(description="The run's project.", examples=["digit
 RunId = Annotated[str, Path(description="The run's id.", examples=["digits-7f3a5c7d.0000"])]
 
 
-class NewRun(BaseModel):
+class NewRun(NoFlags):
     """A training to be started."""
 
     model_config = ConfigDict(extra="forbid")
@@ -131,7 +132,9 @@ def restore(
     state: Shared,
     caller: Viewer,
     once: Once,
-    epochs: Annotated[int | None, Body(embed=True, ge=1, description="Epochs to train in all (default: as many as the run).")] = None,
+    epochs: Annotated[
+        int | None, NO_FLAG, Body(embed=True, ge=1, description="Epochs to train in all (default: as many as the run).")
+    ] = None,
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""
     caller.check(project)

@@ -109,6 +109,17 @@ def test_a_trial_over_http_gets_null_lists_and_mappings_as_they_are(client: Test
     assert asked(client, study)["params"]["layers"] in layers
 
 
+def test_a_flag_is_no_number_in_what_a_loop_says(client: TestClient, external: Small) -> None:
+    study = opened(client, external())
+    given = asked(client, study)
+    body = {"attempt": given["attempt"], "epoch": 1, "values": {"score": 0.5}}
+    for change in ({"attempt": True}, {"epoch": True}, {"values": {"score": True}}):
+        answer = client.post(f"/hpo/studies/{study}/trials/{given['trial']}/tell", json=body | change)
+        assert answer.status_code == 422
+        assert "true and false are no numbers" in answer.json()["detail"]
+    assert client.post(f"/hpo/studies/{study}/extend", json={"max_trials": True}).status_code == 422
+
+
 @pytest.mark.parametrize("strategy", ["asha", "median"])
 def test_a_search_driven_by_ask_and_tell_decides_as_a_workers_search_does(
     client: TestClient, either_backend: Backend, external: Small, strategy: str

@@ -1,12 +1,14 @@
 """A wrong spec is refused with the field's path, the value and what is accepted."""
 
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from halving import InvalidInput
-from resources.sweep_spec import parse_spec
+from resources.sweep_spec import SweepSpec, parse_spec
 
 X = {"float": {"low": 0.0, "high": 1.0}}
 KIND = {"categorical": ["adam", "sgd"]}
@@ -34,6 +36,11 @@ RANGES = [
     (space(lr={"float": {"low": 1.0, "high": 1.0}}), ["space.lr.float", "low = 1.0", "below high = 1.0", "give constant"]),
     (space(n={"int": {"low": 5, "high": 2}}), ["space.n.int", "low = 5", "below high = 2"]),
     (space(lr={"float": {"low": 0.0, "high": 0.1, "log": True}}), ["space.lr.float", "low = 0.0", "above 0"]),
+    (
+        space(n={"int": {"low": True, "high": 10}}),
+        ["space.n.int.low = True is not accepted: true and false are no numbers; give a whole number"],
+    ),
+    (space(x={"float": {"low": 0, "high": True}}), ["space.x.float.high = True", "true and false are no numbers; give a number"]),
     (space(lr={"float": {"low": 0.0, "high": float("nan")}}), ["space.lr.float.high", "nan", "finite"]),
     (space(lr={"float": {"low": 0, "high": 2**53 + 1}}), ["space.lr.float.high", "9007199254740993", "no double", "a range of int"]),
     (space(lr={"float": {"low": 0, "high": 10**400}}), ["space.lr.float.high", "no double"]),
@@ -66,7 +73,9 @@ RANGES = [
     (space(a={"constant": {1, 2}}), ["space.a.constant", "a text, a finite number, true, false, null, or a list or mapping of them"]),
     (space(a={"categorical": [["1e-3"]]}), ["space.a.categorical.0.0 = '1e-3'", "write the number as 0.001"]),
     (space(a={"constant": {"lr": "1e-3"}}), ["space.a.constant.lr = '1e-3'", "write the number as 0.001"]),
-    (space(a={"constant": None, "categorical": [1], "int": {"low": 1, "high": 2}}), ["space.a", "got int, categorical"]),
+    (space(a={"constant": None, "categorical": [1], "int": {"low": 1, "high": 2}}), ["space.a", "got int, categorical, constant"]),
+    (space(a={"constant": None, "categorical": [1]}), ["space.a", "exactly one of", "got categorical, constant"]),
+    (space(a={"constant": None, **X}), ["space.a", "exactly one of", "got float, constant"]),
     (space(a={**X, "int": {"low": 0, "high": 1}}), ["space.a", "exactly one of", "categorical", "got float, int"]),
     (space(a={**X, "constant": 1}), ["space.a", "exactly one of", "got float, constant"]),
     (space(a={"when": {}}), ["space.a", "exactly one of", "got nothing"]),
@@ -225,6 +234,11 @@ LIMITS = [
 DATA_CHECKS = [
     (data_checks(nulls="warn"), ["dataset.checks.nulls = 'warn'", "bounds of columns, such as {age: 0.1}", 'give nulls_severity: "warn"']),
     (data_checks(nulls=False), ["dataset.checks.nulls = False", 'give nulls_severity: "off"']),  # YAML's plain off
+    (data_checks(nulls={"age": True}), ["dataset.checks.nulls is not accepted: age = True: true and false are no numbers"]),
+    (
+        data_checks(ranges={"age": {"min": False}}),
+        ["dataset.checks.ranges.age.min = False", "true and false are no numbers; give a number"],
+    ),
     (data_checks(ranges="block"), ["dataset.checks.ranges = 'block'", "{age: {min: 0, max: 120}}", 'give ranges_severity: "block"']),
     (data_checks(ranges="all"), ["dataset.checks.ranges = 'all'", "give names and values"]),
     (data_checks(nulls={"age": "warn"}), ["dataset.checks.nulls.age = 'warn'", "a valid number"]),
@@ -293,6 +307,37 @@ def test_a_wrong_field_is_named_with_its_value_and_what_is_accepted(
     for part in said:
         assert part in str(caught.value)
     assert len(str(caught.value).splitlines()) == 2  # the one problem, reported once
+
+
+def numeric_fields(model: type[BaseModel]) -> set[tuple[type[BaseModel], str, Any]]:
+    """The fields of a part of a spec, and of the parts in it, that are numbers or have numbers by name; and whether they are numbers."""
+    found = set()
+    for name, field in model.model_fields.items():
+        kinds = [field.annotation, *types_inside(field.annotation)]
+        if {int, float} & {*kinds} and not {bool, Any} & {*kinds}:
+            alone = field.annotation in (int, float) or get_origin(field.annotation) in (UnionType, Union)
+            found.add((model, field.alias or name, alone))
+        for kind in kinds:
+            if isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, BaseModel):
+                found |= numeric_fields(kind)
+    return found
+
+
+def types_inside(annotation: Any) -> list[Any]:
+    return [
+        kind for argument in get_args(annotation) for kind in (argument, *types_inside(argument)) if isinstance(kind, type) or kind is Any
+    ]
+
+
+def test_a_flag_is_no_number_in_any_field_of_a_spec() -> None:
+    fields = sorted(numeric_fields(SweepSpec), key=str)
+    assert len(fields) > 60
+    for model, name, is_alone in fields:
+        for flag in (True, False):
+            with pytest.raises(ValidationError) as caught:
+                model.model_validate({name: flag if is_alone else {"a": flag}})
+            messages = [error["msg"] for error in caught.value.errors() if error["loc"] == (name,)]
+            assert any("no number" in message or "give a whole number" in message for message in messages), (model, name, messages)
 
 
 def test_a_grid_too_large_to_build_is_refused_without_being_built(small: Callable[..., dict[str, Any]]) -> None:
