@@ -33,7 +33,7 @@ def recorded_params(config: Any) -> dict[str, Any]:
     """Give a config's names and values as plain data, and warn once of those that are kept as text.
 
     Raises:
-        InvalidInput: the config has no names.
+        InvalidInput: as :func:`plain_config`.
     """
     params, texts = plain_config(config)
     if texts:
@@ -46,7 +46,7 @@ def plain_config(config: Any) -> tuple[dict[str, Any], list[str]]:
     """Give a config's names and values as plain data, and the dotted names of the values of which only the text is kept.
 
     Raises:
-        InvalidInput: the config has no names.
+        InvalidInput: the config has no names, or is a class whose instances have the values.
     """
     if config is None:
         return {}, []
@@ -64,10 +64,54 @@ def _own_values(config: Any) -> Mapping[Any, Any] | None:
         return pairs
     if isinstance(config, (str, bytes, Sequence, Set, int, float, enum.Enum, ModuleType)) or not hasattr(config, "__dict__"):
         return None
-    own = {} if isinstance(config, type) else vars(config)
-    kind = config if isinstance(config, type) else type(config)
-    inherited = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
-    return {name: value for name, value in inherited.items() if not (name.startswith("_") or hasattr(value, "__get__"))} | own
+    if isinstance(config, enum.EnumType):
+        return config.__members__
+    if isinstance(config, type):
+        _refuse_fields_without_values(config)
+        return _of_class(config)
+    own: dict[str, Any] = vars(config)
+    return _of_class(type(config)) | own
+
+
+def _of_class(kind: type) -> dict[str, Any]:
+    """The values of a class and of its bases, without what their bodies define for instances."""
+    values: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        for name, value in vars(base).items():
+            if name.startswith("_") or _is_for_instances(value, base):
+                values.pop(name, None)
+            else:
+                values[name] = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+    return values
+
+
+def _is_for_instances(value: Any, owner: type) -> bool:
+    """Whether an attribute of a class is a method, a property or a slot, and not a function that the class was given as a value."""
+    if not hasattr(value, "__get__"):
+        return False
+    function = getattr(value, "__func__", value)
+    if not callable(function):
+        return True
+    name = getattr(function, "__qualname__", "")
+    return name.startswith(f"{owner.__qualname__}.") and not name.endswith(".<lambda>")
+
+
+def _refuse_fields_without_values(kind: type) -> None:
+    """
+    Raises:
+        InvalidInput: it is a class of pydantic, attrs or the like, whose fields only its instances have.
+    """
+    names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    names += [field.name for field in getattr(kind, "__attrs_attrs__", ())]
+    for listing in ("model_fields", "_fields", "__struct_fields__"):  # pydantic; named tuples; msgspec
+        names += getattr(kind, listing, ())
+    values = _of_class(kind)
+    if missing := [name for name in names if name not in values]:
+        listed = ", ".join(missing[:_MOST_NAMES]) + (", …" if len(missing) > _MOST_NAMES else "")
+        raise InvalidInput(
+            f"config = class {kind.__qualname__} is not accepted: only its instances have values of {listed}; "
+            f"give an instance, such as {kind.__qualname__}()"
+        )
 
 
 def _pairs_of(value: Any) -> Mapping[Any, Any] | None:

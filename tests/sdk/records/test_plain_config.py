@@ -257,10 +257,66 @@ class Script:
         return self.lr * self.depth
 
 
+class Functions(Script):
+    """A config as a class that is given functions, beside its own methods and another class's."""
+
+    activation = torch.nn.functional.relu
+    fixed = staticmethod(torch.nn.functional.gelu)
+    warmup = lambda step: step / 10  # noqa: E731
+    half = functools.partial(pow, 2)
+    lr = functools.cached_property(lambda self: 0.1)
+
+    def method(self) -> None: ...
+
+    alias = method
+
+    @classmethod
+    def made(cls) -> None: ...
+
+    @staticmethod
+    @functools.cache
+    def cached() -> None: ...
+
+
+def test_a_function_that_a_class_is_given_is_a_value_and_its_own_methods_are_none() -> None:
+    expected = {
+        "activation": "torch.nn.functional.relu",
+        "fixed": torch.nn.functional.gelu.__module__ + "." + torch.nn.functional.gelu.__qualname__,
+        "warmup": f"{HERE}.Functions.<lambda>",
+        "half": "functools.partial(<built-in function pow>, 2)",
+    }
+    assert plain_config(Functions) == (expected, list(expected))
+    assert plain_config(Functions())[0] == expected | {"depth": 3}
+
+
+@dataclass
+class Defaults:
+    """Its class has values of all its fields."""
+
+    lr: float = 0.1
+    kind: Colour = Colour.RED
+
+
+def test_a_class_whose_instances_alone_have_the_values_is_refused_by_the_names_of_its_fields() -> None:
+    import pydantic  # not by the module: the SDK's tests load nothing of the platform
+
+    class Model(pydantic.BaseModel):
+        lr: float = 0.1
+        colour: Colour = Colour.RED
+
+    classes = {Model: "lr, colour", Attributes: "lr", Settings: "width, where, extra", Point: "x, y"}
+    for config, names in classes.items():
+        with pytest.raises(InvalidInput, match=f"class .*{config.__name__} is not accepted: only its instances have values of {names}"):
+            plain_config(config)
+    assert plain_config(Defaults)[0] == {"lr": 0.1, "kind": "red"}
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
         (None, {}),
+        (Depth, {"DEEP": [1, 2], "ODD": "ODD"}),
+        (Size, {"LARGE": 3}),
         ({}, {}),
         (argparse.Namespace(lr=0.1), {"lr": 0.1}),
         (OmegaConf.create({"a": {"b": 1}}), {"a": {"b": 1}}),
