@@ -1,5 +1,6 @@
 """A view's Parquet files as one relation of DuckDB's, whose columns have types that hold each value of each file."""
 
+import glob
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -164,7 +165,7 @@ def _relation(
         path = "path"
         while path in map(str.lower, schema.names):
             path += "_"
-        paths = ", ".join(text(_local_path(file)) for file in files)
+        paths = ", ".join(text(glob.escape(_local_path(file))) for file in files)  # each would be a pattern
         rows = f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, filename = {text(path)})"
         return _joined(connection, f"folders_{number}", _of_files(files, path, partitions, of_folders), rows) if of_folders else rows
     form = dataset.ParquetFileFormat()
@@ -177,7 +178,7 @@ def _relation(
 
 
 def _local_path(file: SourceFile) -> str:
-    """A file's path without ``..``, which DuckDB would take out by the names alone, whatever links there are."""
+    """A file's path without ``..``, which DuckDB takes out of some."""
     return os.path.realpath(file.base) + file.path[len(file.base) :]
 
 
