@@ -14,9 +14,9 @@ from pyarrow import csv, fs
 
 from resources.datasets import text_files
 from resources.datasets.csv_files import csv_columns, csv_rows
-from resources.source_files.columns import united
 from resources.datasets.csv_quotes import Quotes
 from resources.datasets.text_files import TextFile
+from resources.source_files.columns import united
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
 
