@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from resources.datasets import text_files
-from resources.datasets.json_types import JsonTypes, objects_of, refuse_rounded
+from resources.datasets.json_types import JsonTypes, objects_of, refuse_rounded, texts_for_times
 from resources.datasets.text_files import TextFile, not_in_encoding, open_text
 from resources.source_files.columns import Columns
 from resources.source_files.listing import SourceFile
@@ -33,7 +33,9 @@ def json_columns(file: SourceFile, encoding: str | None = None) -> Columns:
     types = JsonTypes()
     for block in _blocks(file, encoding):
         _refuse_nulls(block)
-        types.see(block, _rows(block, None))
+        rows = _rows(block, None)
+        texts = texts_for_times(rows.schema)
+        types.see(block, rows, None if texts is None else _rows(block, texts))
     return Columns(types.types(), types.large(), optional=True)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ Path = tuple[str, ...]
 _SPACE = re.compile(r"\s*")
 _TINY = re.compile(r"[0-9]\.?[eE]-0*[3-9][0-9]{2}|[eE]-0*[1-9][0-9]{3}|0\.0{300}")
 """In the text of a block where a number may be too small for a double."""
+_ZONE = r"[T ][0-9:]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+"""In the text of a time that Arrow reads: its zone."""
 _WAYS = "write such numbers as texts"
 
 
@@ -33,23 +35,26 @@ class JsonTypes:
         self._kind: pa.DataType = pa.struct([])
         self._numbers: dict[Path, Numbers] = {}
 
-    def see(self, block: str, rows: pa.Table) -> None:
+    def see(self, block: str, rows: pa.Table, times: pa.Table | None) -> None:
         """Take in one more block: its text, and its rows as Arrow reads them.
+
+        Args:
+            times: the same rows with times as the texts that they are; None where the rows have no times.
 
         Raises:
             ValueError: a column has values of two kinds.
         """
-        unsigned = set()
+        kinds = {} if times is None else _kinds_of_times(rows, times)
         for path, values in _leaves(rows):
             if pa.types.is_integer(values.type):
                 self._numbers.setdefault(path, Numbers()).see_whole(values)
         for path, numbers in _numbers_beyond(block, rows).items():
             if _are_unsigned(numbers):
-                unsigned.add(path)
+                kinds[path] = pa.uint64()
             seen = self._numbers.setdefault(path, Numbers())
             seen.inexact = seen.inexact or _first_inexact(numbers)
         kind = pa.struct(
-            [(name, _typed(column.type, (name,), unsigned)) for name, column in zip(rows.column_names, rows.columns, strict=True)]
+            [(name, _typed(column.type, (name,), kinds)) for name, column in zip(rows.column_names, rows.columns, strict=True)]
         )
         self._kind = _merged(self._kind, kind, ())
 
@@ -158,13 +163,35 @@ def _leaf_types(kind: pa.DataType, path: Path) -> Iterator[tuple[Path, pa.DataTy
         yield path, kind
 
 
-def _typed(kind: pa.DataType, path: Path, unsigned: set[Path]) -> pa.DataType:
-    """The type in which the numbers of these paths are whole."""
+def _typed(kind: pa.DataType, path: Path, kinds: Mapping[Path, pa.DataType]) -> pa.DataType:
+    """The type with other types at these paths."""
     if pa.types.is_struct(kind):
-        return pa.struct([(field.name, _typed(field.type, (*path, field.name), unsigned)) for field in kind])
+        return pa.struct([(field.name, _typed(field.type, (*path, field.name), kinds)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(_typed(kind.value_type, (*path, "[]"), unsigned))
-    return pa.uint64() if path in unsigned else kind
+        return pa.list_(_typed(kind.value_type, (*path, "[]"), kinds))
+    return kinds.get(path, kind)
+
+
+def texts_for_times(schema: pa.Schema) -> pa.Schema | None:
+    """The types of columns with text in place of times; None where there are no times."""
+    times = {path for path, kind in _leaf_types(pa.struct(list(schema)), ()) if pa.types.is_timestamp(kind)}
+    texts = dict.fromkeys(times, pa.string())
+    return pa.schema([(field.name, _typed(field.type, (field.name,), texts)) for field in schema]) if times else None
+
+
+def _kinds_of_times(rows: pa.Table, texts: pa.Table) -> dict[Path, pa.DataType]:
+    """The types of times that are written with a zone, of which Arrow keeps the moment alone.
+
+    All with a zone are times in UTC. Some with a zone and some without are no moments of one kind, so they stay texts.
+    """
+    times = {path: values.type for path, values in _leaves(rows) if pa.types.is_timestamp(values.type)}
+    zoned: dict[Path, set[bool]] = {}
+    for path, values in _leaves(texts):
+        if path in times:
+            has_zone = pc.match_substring_regex(values.drop_null(), _ZONE)
+            zoned.setdefault(path, set()).update(has_zone.unique().to_pylist())
+    utc = {path: pa.timestamp(times[path].unit, "UTC") for path, has_zone in zoned.items() if has_zone == {True}}
+    return utc | {path: pa.string() for path, has_zone in zoned.items() if len(has_zone) > 1}
 
 
 def _merged(first: pa.DataType, second: pa.DataType, path: Path) -> pa.DataType:

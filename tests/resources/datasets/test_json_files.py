@@ -20,6 +20,8 @@ from tests.resources.datasets.test_csv_files import file_of
 ROWS = [{"id": number, "text": f"größe {number}", "label": number % 2} for number in range(80)]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS)
 LONG = [{**row, "text": "x" * (9 << 20)} if row["id"] == 40 else row for row in ROWS]
+ZONED = pa.timestamp("s", "UTC")
+MOMENT = datetime.datetime(2024, 1, 30, 22, tzinfo=datetime.UTC)
 BIG = 12345678901234567890
 
 
@@ -138,6 +140,11 @@ def test_what_is_not_accepted_is_said_in_words(tmp_path: Path, monkeypatch: pyte
         ([{"a": "2024-01-02"}, {"a": "unknown"}], pa.string(), ["2024-01-02", "unknown"]),
         ([{"a": "unknown"}, {"a": "2024-01-02"}], pa.string(), ["unknown", "2024-01-02"]),
         ([{"a": "2024-01-02"}, {"a": None}], pa.timestamp("s"), [datetime.datetime(2024, 1, 2), None]),
+        ([{"a": "2024-01-31T00:00:00+02:00"}, {"a": "2024-01-30T22:00:00Z"}, {"a": None}], ZONED, [MOMENT, MOMENT, None]),
+        ([{"a": "2024-01-30 19:30-0230"}, {"a": "2024-01-31 00:00+02"}], ZONED, [MOMENT, MOMENT]),
+        ([{"a": {"b": ["2024-01-30T22:00:00Z"]}}], pa.struct([("b", pa.list_(ZONED))]), [{"b": [MOMENT]}]),
+        ([{"a": "2024-01-30T22:00:00Z"}, {"a": "2024-01-30T22:00:00"}], pa.string(), ["2024-01-30T22:00:00Z", "2024-01-30T22:00:00"]),
+        ([{"a": "2024-01-31"}, {"a": "2024-01-30T22:00:00Z"}], pa.string(), ["2024-01-31", "2024-01-30T22:00:00Z"]),
         (
             [{"a": {"b": 1}}, {"a": {"c": "x"}}],
             pa.struct([("b", pa.int64()), ("c", pa.string())]),
