@@ -120,17 +120,26 @@ def _folders(base: Path, paths: list[Path], unlisted: list[Path]) -> list[_Folde
     found = []
     for folder, files in by_folder.items():
         if folder not in joined:
-            own = [*files, *(path for child in joined if child.parent == folder for path in by_folder[child])]
+            own = sorted(files, key=_by_numbers)
+            own += [path for child in joined if child.parent == folder for path in sorted(by_folder[child], key=_by_numbers)]
             name = folder.relative_to(base).as_posix()
             found.append(_Folder(base.name if name == "." else name, {path.relative_to(folder).as_posix(): path for path in own}))
     return found
 
 
+def _by_numbers(path: Path) -> tuple[list[str | int], str]:
+    """The order of event files: a name has its second and a count of its process' files, of which 10 comes after 9."""
+    return [int(part) if part.isascii() and part.isdigit() else part for part in re.split(r"([0-9]+)", path.name)], str(path)
+
+
 def _foreign_run(folder: _Folder, project: str, base: Path, skipped: Skipped) -> ForeignRun:
     looked = {name: _look_through(path, skipped) for name, path in folder.files.items()}
+    if not any(file.until for file in looked.values()):
+        paths = ", ".join(str(path) for path in folder.files.values())
+        raise SourceUnreadable(f"no event can be read: what is in {paths} is damaged from its beginning, or has not been written yet")
     return ForeignRun(
         project=project,
-        run=run_name(folder.name, f"{folder.name}\n{min(path.name for path in folder.files.values())}"),
+        run=run_name(folder.name, f"{folder.name}\n{min(folder.files.values(), key=_by_numbers).name}"),
         origin={"tool": "tensorboard", "run": folder.name, "path": str(base)},
         params={name: value for file in looked.values() for name, value in file.params.items()},
         tags={},

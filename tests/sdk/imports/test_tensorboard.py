@@ -226,6 +226,32 @@ def test_damage_ends_its_file_and_is_said_and_the_other_files_are_read(
     assert reason.endswith(f"is damaged from byte {ends[1]} on")
 
 
+def test_the_tenth_file_of_a_second_is_no_other_run(tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, steps in ((9, range(3)), (10, range(3, 5))):
+        log_scalars(tmp_path / f"{number}", steps)
+        (tmp_path / "logs").mkdir(exist_ok=True)
+        events_file(tmp_path / f"{number}").rename(tmp_path / "logs" / f"events.out.tfevents.1764310000.host.77.{number}")
+        found = imported(capsys, "tensorboard", tmp_path / "logs", root)
+        assert outcomes(found) == {"logs": ("new", 3, 0, 0) if number == 9 else ("continued", 2, 0, 0)}
+
+
+@pytest.mark.parametrize("content", [b"", b"no events"])
+def test_a_run_of_which_no_event_can_be_read_is_said_and_taken_when_there_are_some(
+    tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    for run in ("good", "bad"):
+        log_scalars(tmp_path / "logs" / run, range(3))
+    path = events_file(tmp_path / "logs" / "bad")
+    whole = path.read_bytes()
+    path.write_bytes(content)
+    found = imported(capsys, "tensorboard", tmp_path / "logs", root, status=1)
+    assert {run: counts[:2] for run, counts in outcomes(found).items()} == {"good": ("new", 3), "bad": ("failed", 0)}
+    (error,) = [row["error"] for row in found["runs"] if row["error"]]
+    assert f"what is in {path} is damaged from its beginning, or has not been written yet" in error
+    path.write_bytes(whole)
+    assert outcomes(imported(capsys, "tensorboard", tmp_path / "logs", root))["bad"] == ("new", 3, 0, 0)
+
+
 @pytest.mark.parametrize("kind", ["a file", "a folder", "a folder of hyperparameters"])
 def test_what_may_not_be_read_is_said_and_keeps_no_other_run_from_being_taken_and_is_taken_later(
     tmp_path: Path, root: str, capsys: pytest.CaptureFixture[str], kind: str
