@@ -74,6 +74,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("service")
 
 
+_MAX_ID = 80
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Cut a long value short in its test's id, which pytest escapes, sends from process to process and compares: some are megabytes."""
+    if not isinstance(val, str | bytes) or len(val) <= _MAX_ID:
+        return None
+    start = val[:_MAX_ID]
+    text = start if isinstance(start, str) else start.decode("latin-1")
+    return f"{text.encode('unicode_escape').decode('ascii')}...{len(val)}"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> None:
     """Let the garbage collector look at what tests make, and no more at what was imported and collected before them."""

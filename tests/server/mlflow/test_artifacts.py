@@ -94,35 +94,36 @@ def test_a_folder_has_what_is_below_it_to_the_letter(api: Api, run: str, client:
         assert client.get(f"{PROXY}/0/{run}/artifacts/{quote(path)}").status_code == 404
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../a",
-        "a/../../b",
-        "%2e%2e/a",
-        "a/%2e%2e/%2e%2e/b",
-        "/etc/passwd",
-        ".",
-        "a/..",
-        "a/.././",
-        "a\\b",
-        "%252e%252e/a",
-        "a%00b",
-        "a" * 2_001,
-        "a%2f..%2f..%2fb",
-        "..%5ca",
-        "%2fetc%2fpasswd",
-        "%252fetc",
-        "a%0ab",
-        "a/%25252e%25252e/b",
-        "deep/../../a",
-    ],
-)
-def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient, path: str) -> None:
-    answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
-    assert answer.status_code in (400, 404), answer.text
-    assert set(answer.json()) == {"error_code", "message"}
-    assert listed(api, run) == []
+PATHS_OUT = [
+    "../a",
+    "a/../../b",
+    "%2e%2e/a",
+    "a/%2e%2e/%2e%2e/b",
+    "/etc/passwd",
+    ".",
+    "a/..",
+    "a/.././",
+    "a\\b",
+    "%252e%252e/a",
+    "a%00b",
+    "a" * 2_001,
+    "a%2f..%2f..%2fb",
+    "..%5ca",
+    "%2fetc%2fpasswd",
+    "%252fetc",
+    "a%0ab",
+    "a/%25252e%25252e/b",
+    "deep/../../a",
+]
+"""Of artifacts that are sent: as an address has them."""
+
+
+def test_paths_that_could_leave_the_run_are_refused(api: Api, run: str, client: TestClient) -> None:
+    for path in PATHS_OUT:
+        answer = client.put(f"{PROXY}/0/{run}/artifacts/{path}", content=b"x")
+        assert answer.status_code in (400, 404), (path, answer.text)
+        assert set(answer.json()) == {"error_code", "message"}, path
+        assert listed(api, run) == [], path
 
 
 @pytest.mark.parametrize("path", ["a%FF", "caf%E9.txt", "%C3", "%C3/%A9", "%ED%A0%80", "%F4%90%80%80", "%c0%af", "a?b%FF"])
@@ -196,18 +197,16 @@ def test_a_path_may_be_written_in_any_way_that_stays_in_the_run(api: Api, run: s
         assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).content == b"a.txt"
 
 
-@pytest.mark.parametrize(
-    "path", ["..", "../", "deep/../..", "./../a", "/etc", "/", "deep\\..", "%2e%2e", "deep/%2E%2E", "a\nb", "deep/../../{other}"]
-)
-def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(api: Api, run: str, client: TestClient, path: str) -> None:
+def test_a_path_that_leads_out_of_the_run_is_refused_by_each_way_to_read(api: Api, run: str, client: TestClient) -> None:
     other = api("runs/create", experiment_id="0")["run"]["info"]["run_id"]
     for owner in (run, other):
         client.put(f"{PROXY}/0/{owner}/artifacts/deep/a", content=owner.encode())
-    outside = path.format(other=f"{other}/artifacts/deep/a")
-    if path != "/":  # of a list that is the run's own folder, as without a path
-        assert api("artifacts/list", "GET", answered=400, run_id=run, path=outside)["message"] == "Invalid path"
-    assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": outside}).status_code == 400
-    assert client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(outside)}").status_code in (400, 404)
+    to_other = f"deep/../../{other}/artifacts/deep/a"
+    for path in ("..", "../", "deep/../..", "./../a", "/etc", "/", "deep\\..", "%2e%2e", "deep/%2E%2E", "a\nb", to_other):
+        if path != "/":  # of a list that is the run's own folder, as without a path
+            assert api("artifacts/list", "GET", answered=400, run_id=run, path=path)["message"] == "Invalid path", path
+        assert client.get("http://127.0.0.1:3001/get-artifact", params={"run_uuid": run, "path": path}).status_code == 400, path
+        assert client.get(f"{PROXY}/0/{run}/artifacts/{quoted_dots(path)}").status_code in (400, 404), path
 
 
 @pytest.mark.parametrize("path", [".", "deep/..", "deep/../", "./deep", "deep//a", "deep/", "deep/er/../../deep"])

@@ -125,30 +125,30 @@ def typed(api: Api, client: TestClient) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("chosen", "numbers"),
-    [
-        ("params.lr < 0.1", [2, 1]),
-        ("params.lr >= 9", [4, 3]),
-        ("params.lr = auto", [5]),
-        ("params.lr = '0.5'", []),
-        ("order by params.lr", [2, 1, 0, 4, 3, 5]),
-        ("params.amp = true", [2, 0]),
-        ("params.amp = false", [3, 1]),
-        ("params.amp = yes", [4]),
-        ("params.amp = 1", [5]),
-        ("params.id = '007'", [2]),
-        ("params.id < 0", [4]),
-        ("params.id between 7 and 100", [5, 3]),
-    ],
-)
-def test_our_filters_take_numbers_and_flags_in_params_as_such(
-    client: TestClient, typed: list[str], chosen: str, numbers: list[int]
-) -> None:
-    answer = client.get("/runs", params={"filter": chosen}).json()
-    assert [typed.index(one["run"]) for one in answer["runs"]] == numbers
+TYPED_FILTERS = [
+    ("params.lr < 0.1", [2, 1]),
+    ("params.lr >= 9", [4, 3]),
+    ("params.lr = auto", [5]),
+    ("params.lr = '0.5'", []),
+    ("order by params.lr", [2, 1, 0, 4, 3, 5]),
+    ("params.amp = true", [2, 0]),
+    ("params.amp = false", [3, 1]),
+    ("params.amp = yes", [4]),
+    ("params.amp = 1", [5]),
+    ("params.id = '007'", [2]),
+    ("params.id < 0", [4]),
+    ("params.id between 7 and 100", [5, 3]),
+]
+"""Filters of ours, and the numbers of the runs that they choose, in their order."""
+
+
+def test_our_filters_take_numbers_and_flags_in_params_as_such(client: TestClient, typed: list[str]) -> None:
     store = client.app.state.halving.store  # type: ignore[attr-defined]
-    assert [typed.index(info.run) for info in match_runs(store, list_runs(store), parse_filter(chosen))] == numbers
+    runs = list_runs(store)
+    for chosen, numbers in TYPED_FILTERS:
+        answer = client.get("/runs", params={"filter": chosen}).json()
+        assert [typed.index(entry["run"]) for entry in answer["runs"]] == numbers, chosen
+        assert [typed.index(info.run) for info in match_runs(store, runs, parse_filter(chosen))] == numbers, chosen
 
 
 def test_columns_of_params_are_numbers_and_flags_and_mlflows_api_gives_the_texts(client: TestClient, api: Api, typed: list[str]) -> None:
@@ -185,23 +185,24 @@ def many(api: Api) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("given", "order", "names"),
-    [
-        ("", [], "r9 r8 r7 r6 r5 r4 r3 r2 r1 r0"),
-        ("", ["start_time ASC"], "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9"),
-        ("metrics.loss > 6", [], "r9 r8 r7"),
-        ("metrics.loss <= 2 AND params.n != '1'", [], "r2 r0"),
-        ("tags.k = 'odd'", ["metrics.loss ASC"], "r1 r3 r5 r7 r9"),
-        ("attributes.status = 'FAILED'", ["params.n DESC"], "r9 r6 r3 r0"),
-        ("run_name LIKE 'r%' and tags.`k` ILIKE 'EV%'", [], "r8 r6 r4 r2 r0"),
-        ("metrics.other > 0", [], ""),
-        ("run_name != 'r8' and attributes.start_time > 1700000000006", [], "r9 r7"),
-    ],
-)
-def test_a_search_knows_mlflows_filters_and_orders(api: Api, many: list[str], given: str, order: list[str], names: str) -> None:
-    found = api("runs/search", experiment_ids=["0"], filter=given, order_by=order)
-    assert " ".join(one["info"]["run_name"] for one in found.get("runs", [])) == names
+SEARCHES = [
+    ("", [], "r9 r8 r7 r6 r5 r4 r3 r2 r1 r0"),
+    ("", ["start_time ASC"], "r0 r1 r2 r3 r4 r5 r6 r7 r8 r9"),
+    ("metrics.loss > 6", [], "r9 r8 r7"),
+    ("metrics.loss <= 2 AND params.n != '1'", [], "r2 r0"),
+    ("tags.k = 'odd'", ["metrics.loss ASC"], "r1 r3 r5 r7 r9"),
+    ("attributes.status = 'FAILED'", ["params.n DESC"], "r9 r6 r3 r0"),
+    ("run_name LIKE 'r%' and tags.`k` ILIKE 'EV%'", [], "r8 r6 r4 r2 r0"),
+    ("metrics.other > 0", [], ""),
+    ("run_name != 'r8' and attributes.start_time > 1700000000006", [], "r9 r7"),
+]
+"""MLflow's filters and orders, and the names of the runs that a search has."""
+
+
+def test_a_search_knows_mlflows_filters_and_orders(api: Api, many: list[str]) -> None:
+    for text, order, names in SEARCHES:
+        answer = api("runs/search", experiment_ids=["0"], filter=text, order_by=order)
+        assert " ".join(run["info"]["run_name"] for run in answer.get("runs", [])) == names, (text, order)
 
 
 @pytest.mark.parametrize("value", ['a "quoted" 100% größe', "back\\slash", "_", '"key":"other","value":"x"'])
