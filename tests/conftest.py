@@ -5,7 +5,9 @@ fixtures are in tests/backends.py.
 """
 
 import gc
+import itertools
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -49,6 +51,16 @@ settings.load_profile("halving")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is remembered of shards is not written into the user's own cache."""
     os.environ["HALVING_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+_FOLDERS = itertools.count()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A test's own folder, whose number is counted here: pytest lists the folders of all tests before this one to find the next number."""
+    name = re.sub(r"\W", "_", request.node.name)[:25]
+    return tmp_path_factory.mktemp(f"{name}-{next(_FOLDERS)}", numbered=False)
 
 
 @pytest.fixture(autouse=True)

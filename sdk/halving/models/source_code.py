@@ -11,7 +11,7 @@ import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,8 @@ from halving.trial.import_string import add_working_folder
 
 _ALWAYS = ("numpy", "pyarrow")  # what the SDK itself stands on
 _SDK = "halving"
+_MAX_TEXTS = 500
+"""Of modules whose imports are remembered: a project's modules are read for each of its models and snapshots, and seldom change."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,13 @@ def _module(name: str) -> OwnModule | None:
     return OwnModule(_source(Path(spec.origin)), name if is_package else name.rpartition(".")[0])
 
 
-def _imports(text: str, package: str) -> Iterator[str]:
+@lru_cache(_MAX_TEXTS)
+def _imports(text: str, package: str) -> tuple[str, ...]:
     """The names of all modules that a text may import; of ``from a import b`` both ``a`` and ``a.b``."""
+    return tuple(_read_imports(text, package))
+
+
+def _read_imports(text: str, package: str) -> Iterator[str]:
     try:
         tree = parse_python(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # it cannot be imported, and is perhaps never
