@@ -11,7 +11,7 @@ import json
 import symtable
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 
 from halving.models.source_code import own_module
@@ -20,6 +20,8 @@ from halving.trial.import_string import import_function
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _INNER_SCOPES = (*_SCOPES, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # whose names are not the module's
+_MAX_MODULES = 20
+"""That are remembered: all functions of a project, one after another, reach much the same modules. A tree takes 50 times its text."""
 _NOT_RUN = ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")  # where a module is imported
 
 _Place = tuple[str, tuple[str, ...]]
@@ -96,7 +98,7 @@ class _Reached:
         if name not in self._modules:
             own = own_module(name)
             try:
-                self._modules[name] = None if own is None else _Module(name, own.package, own.text)
+                self._modules[name] = None if own is None else _module_of(name, own.package, own.text)
             except SyntaxError:
                 self._modules[name] = None
         return self._modules[name]
@@ -179,6 +181,11 @@ class _Module:
             return statement.module or ""
         parts = self._package.split(".")
         return ".".join([*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])])
+
+
+@lru_cache(_MAX_MODULES)
+def _module_of(name: str, package: str, text: str) -> _Module:
+    return _Module(name, package, text)
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

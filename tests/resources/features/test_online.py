@@ -149,7 +149,7 @@ def test_a_replayed_history_is_read_online_as_it_is_joined_offline(tmp_path: Pat
     users, events, arrived = zip(*rows, strict=True)
     table = wide(list(users), list(events)).set_column(2, "loaded", pa.array([at(minute) for minute in arrived], MICROS))
     shape = materialize(store, table, wide_view(ttl=ttl))
-    asked = sorted({(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(40)}, key=lambda label: label[1])
+    asked = sorted({(source.randrange(7), source.randrange(0, 5 * 1440, 10)) for _ in range(examples(100))}, key=lambda label: label[1])
     features = [f"clicks@1:{name}" for name in TYPES]
     offline = join(store, labels(asked), features, shape).select(list(TYPES))
     push(store, shape, online, until=at(-1))

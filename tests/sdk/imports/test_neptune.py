@@ -374,11 +374,11 @@ def test_files_may_be_elsewhere_and_come_later(exports: Path, root: str, capsys:
 
 
 def test_what_a_run_printed_is_one_file(exports: Path, root: str, capsys: Capture) -> None:
-    lines = [series("monitoring/a1b2/stdout", "string_series", step, f"line {step}") for step in range(5_000)]
+    lines = [series("monitoring/a1b2/stdout", "string_series", step, f"line {step}") for step in range(500)]
     more = [series("runtime/stderr", "string_series", 0, "oh\n"), series("runtime/notes", "string_series", 0, "mine")]
-    write_export(exports, [lines[:3_000], [*lines[3_000:], *more]])
+    write_export(exports, [lines[:300], [*lines[300:], *more]])
     assert outcomes(imported(capsys, "neptune", exports, root)) == {NAME: ("new", 0, 1, 2)}
-    printed = "".join(f"line {step}\n" for step in range(5_000)).encode()
+    printed = "".join(f"line {step}\n" for step in range(500)).encode()
     assert artifacts(root) == {"monitoring/a1b2/stdout.log": printed, "runtime/stderr.log": b"oh\n"}
     assert contents(root, "text") == [("runtime/notes", 0, b"mine")]
 

@@ -204,8 +204,11 @@ def test_a_file_that_is_being_written_gives_its_complete_records_and_later_the_r
     content, ends = path.read_bytes(), [record.end for record in records(path)]
     for cut in range(ends[-3], len(content)):
         path.write_bytes(content[:cut])
-        found = imported(capsys, "tensorboard", path, f"{root}{cut}")
         complete = sum(end <= cut for end in ends) - 1  # the first record has the file's version
+        assert len(list(records(path))) == complete + 1, cut
+        if cut not in {edge + near for edge in ends for near in (-1, 0, 1, 11, 12)}:  # within a header, and at its end
+            continue
+        found = imported(capsys, "tensorboard", path, f"{root}{cut}")
         assert outcomes(found)["logs"][:2] == ("new", complete)
         path.write_bytes(content)
         assert outcomes(imported(capsys, "tensorboard", path, f"{root}{cut}"))["logs"] == ("continued", 4 - complete, 0, 0)
