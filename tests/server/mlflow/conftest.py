@@ -29,6 +29,12 @@ def _imported(mlflow_grammar: None) -> None:
     """Each test here may ask for something."""
 
 
+@pytest.fixture
+def without_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server beside whose requests nothing runs: where no test needs the index, nor models in the store, its threads take longest."""
+    monkeypatch.setattr("server.app.SERVICES", [])
+
+
 def api_of(client: TestClient) -> Api:
     """Calls an endpoint: ``api("runs/create", experiment_id="0")``; what is answered with another status than ``answered`` fails."""
 

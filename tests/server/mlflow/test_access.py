@@ -18,6 +18,8 @@ from server.settings import Settings
 from tests.server.clients import client_of
 from tests.server.mlflow.conftest import JSON, api_of
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 API = "/api/2.0/mlflow"
 
 

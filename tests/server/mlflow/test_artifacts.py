@@ -10,6 +10,8 @@ from resources.backend import Backend
 from server.ingest import bodies
 from tests.server.mlflow.conftest import Api
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 
 

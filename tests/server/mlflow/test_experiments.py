@@ -7,6 +7,8 @@ from fastapi.testclient import TestClient
 
 from tests.server.mlflow.conftest import Api
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 
 def test_there_is_a_default_experiment_before_anybody_made_one(api: Api) -> None:
     assert api("experiments/get", "GET", experiment_id="0")["experiment"]["name"] == "Default"

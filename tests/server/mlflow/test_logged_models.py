@@ -8,6 +8,8 @@ from fastapi.testclient import TestClient
 
 from tests.server.mlflow.conftest import Api
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 
 

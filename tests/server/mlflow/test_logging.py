@@ -15,6 +15,8 @@ from server.mlflow import history
 from tests.server.mlflow.conftest import JSON, Api, api_of
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 
 def data_of(api: Api, run: str) -> dict[str, dict[str, Any]]:
     found = api("runs/get", "GET", run_id=run)["run"]["data"]

@@ -11,6 +11,8 @@ from tests.sdk.imports.tools import python_with, run_script
 from tests.server.mlflow.conftest import Api
 from tests.server.processes import server_of
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 PARTS = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/mpu"
 PROXY = "http://127.0.0.1:3001/api/2.0/mlflow-artifacts/artifacts"
 CONTENTS = [b"a" * 1_200_000, b"b" * 1_200_000, b"rest"]

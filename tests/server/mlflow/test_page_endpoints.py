@@ -7,6 +7,8 @@ from fastapi.testclient import TestClient
 
 from tests.server.mlflow.conftest import Api
 
+pytestmark = pytest.mark.usefixtures("without_services")
+
 HOST = "http://127.0.0.1:3001"
 API = f"{HOST}/ajax-api/2.0/mlflow"
 PROXY = f"{HOST}/api/2.0/mlflow-artifacts/artifacts"
