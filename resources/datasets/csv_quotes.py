@@ -48,26 +48,30 @@ class Quotes:
     def end(self) -> None:
         """Take in that there is no more."""
         self.see(b"\n")
+        self.is_suspect |= self._count % 2 == 1  # one is not closed
 
 
 def check_quotes(file: SourceFile, encoding: str | None, delimiter: str) -> None:
     """Read a CSV file as it should be written.
 
     Raises:
-        ValueError: a text goes on behind its closing quote; the message says in which line.
+        ValueError: a text goes on behind its closing quote, or has none; the message says in which lines.
     """
     csv.field_size_limit(max(csv.field_size_limit(), text_files.BLOCK))
     with open_text(file, encoding) as text:
         lines = io.TextIOWrapper(io.BufferedReader(_Bytes(text)), text.encoding, "replace", newline="")
         rows = csv.reader(lines, delimiter=delimiter, strict=True)
+        before = 0  # lines
         try:
             for _ in rows:
-                pass
+                before = rows.line_num
         except csv.Error:
+            first, last = before + 1, rows.line_num
+            place = f"line {last}" if first == last else f"lines {first} to {last}"
             query = f"SELECT * FROM read_csv('{file.shown.replace(chr(39), 2 * chr(39))}', escape = '\\')"
             raise ValueError(
-                f'in its line {rows.line_num} a text goes on behind its closing quote, so that a quote would be lost; write "" for a quote '
-                f'within quotes, and where it is written \\", give sql: {query}'
+                f"in its {place} a text goes on behind its closing quote, or has none, so that a quote would be lost, or rows be taken for "
+                f'one; write "" for a quote within quotes, and where it is written \\", give sql: {query}'
             ) from None
 
 

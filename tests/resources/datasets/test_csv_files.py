@@ -231,18 +231,21 @@ def test_quoted_line_breaks_and_tabs_are_of_the_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [7, 8 << 20])
 @pytest.mark.parametrize(
-    ("content", "line"),
+    ("content", "lines"),
     [
-        ('1,"Hello" he said\n', 2),
-        ('1,"a \\"b\\" c"\n', 2),
-        ('1,x\n2,"open\n3,y\n4,"open\n', 5),
-        ('1,5" disk\n2,"a"b\n', 3),
-        ('1,"a" \n', 2),
-        ('1,""a""\n', 2),
+        ('1,"Hello" he said\n', "line 2"),
+        ('1,"a \\"b\\" c"\n', "line 2"),
+        ('1,x\n2,"open\n3,y\n4,"open\n', "lines 3 to 5"),
+        ('1,5" disk\n2,"a"b\n', "line 3"),
+        ('1,"a" \n', "line 2"),
+        ('1,""a""\n', "line 2"),
+        ('1,x\n2,"open\n3,y\n4,z\n', "lines 3 to 5"),
+        ('1,"x"\n2,"open', "line 3"),
+        ('1,5" disk\n2,"open\n', "line 3"),
     ],
 )
-def test_a_text_that_goes_on_behind_its_quotes_is_refused_with_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, line: int, block: int
+def test_a_text_that_goes_on_behind_its_quotes_or_has_no_closing_one_is_refused_with_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, lines: str, block: int
 ) -> None:
     monkeypatch.setattr(text_files, "BLOCK", 1 << 10)
     quotes = Quotes(TextFile("", "utf-8", b"", None), ",")
@@ -252,7 +255,7 @@ def test_a_text_that_goes_on_behind_its_quotes_is_refused_with_its_line(
     quotes.end()
     assert quotes.is_suspect
     for encoding in ("utf-8", "utf-16"):
-        with pytest.raises(ValueError, match=f'in its line {line} a text goes on .* write "" .*escape'):
+        with pytest.raises(ValueError, match=f'in its {lines} a text goes on .* write "" .*escape'):
             csv_columns(file_of(tmp_path, whole.decode().encode(encoding)))
 
 
