@@ -14,8 +14,9 @@ from resources.source_files.texts import wider
 Path = tuple[str, ...]
 """Of a value in an object: keys, and ``[]`` for the items of a list."""
 _SPACE = re.compile(r"\s*")
-_TINY = re.compile(r"[0-9]\.?[eE]-0*[3-9][0-9]{2}|[eE]-0*[1-9][0-9]{3}|0\.0{300}")
-"""In the text of a block where a number may be too small for a double."""
+_TINY = re.compile(r"[eE]-0*(?:[3-9][0-9]{2}|[1-9][0-9]{3,})(?![^\s,}\]])")
+"""In the text of a block where a number may be too small for a double. What follows one follows no such digits of a UUID."""
+_TINY_ZEROS = "0" * 300
 _ZONE = r"[T ][0-9:]+(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 """In the text of a time that Arrow reads: its zone."""
 _WAYS = "write such numbers as texts"
@@ -86,8 +87,10 @@ def refuse_rounded(block: str, rows: pa.Table) -> None:
 
 def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]:
     """Of each column of doubles in which some may be others than is written: all its numbers as they are written."""
-    has_tiny = _TINY.search(block) is not None
-    paths = {path for path, values in _leaves(rows) if pa.types.is_floating(values.type) and (_has_far(values) or has_tiny)}
+    doubles = [(path, values) for path, values in _leaves(rows) if pa.types.is_floating(values.type)]
+    far = [path for path, values in doubles if _has_far(values)]
+    zeros = [path for path, values in doubles if _has_zero(values)]
+    paths = {*far, *zeros} if zeros and _has_tiny(block) else {*far}
     numbers: dict[Path, list[int | float]] = {path: [] for path in paths}
     if paths:
         for value in objects_of(block):
@@ -97,6 +100,14 @@ def _numbers_beyond(block: str, rows: pa.Table) -> dict[Path, list[int | float]]
 
 def _has_far(values: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.greater_equal(pc.abs(values), float(EXACT))).as_py())
+
+
+def _has_zero(values: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.equal(values, 0.0)).as_py())
+
+
+def _has_tiny(block: str) -> bool:
+    return _TINY.search(block) is not None or _TINY_ZEROS in block
 
 
 def objects_of(block: str) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resources.datasets import text_files
+from resources.datasets import json_types, text_files
 from resources.datasets.json_files import json_columns, json_rows
 from resources.source_files.listing import SourceFile
 from tests.properties import examples
@@ -245,3 +245,14 @@ def test_the_layout_of_a_file_is_not_in_its_rows(tmp_path_factory: pytest.TempPa
         patched.setattr(text_files, "BLOCK", block)
         for number, content in enumerate(layouts):
             assert read(file_of(folder, content, f"{number}.json")) == rows
+
+
+def test_texts_in_which_digits_look_like_tiny_numbers_cost_no_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_again(block: str) -> None:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(json_types, "objects_of", read_again)
+    uuids = [{"id": f"0f3a5c7d-9b1e-4716-{number}e-676923751168", "a": 0.0} for number in (301, 999)]
+    json_types.refuse_rounded(json.dumps(uuids), pa.Table.from_pylist(uuids))
+    small = [{"a": 1e-300, "b": 1.5}]
+    json_types.refuse_rounded(json.dumps(small), pa.Table.from_pylist(small))
