@@ -103,8 +103,9 @@ def _refuse_fields_without_values(kind: type) -> None:
     """
     names = [field.name for field in fields(kind)] if is_dataclass(kind) else []
     names += [field.name for field in getattr(kind, "__attrs_attrs__", ())]
-    for listing in ("model_fields", "_fields", "__struct_fields__"):  # pydantic; named tuples; msgspec
-        names += getattr(kind, listing, ())
+    names += getattr(kind, "model_fields", ()) if hasattr(kind, "__pydantic_core_schema__") else ()
+    names += getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+    names += getattr(kind, "__struct_fields__", ())  # of msgspec
     values = _of_class(kind)
     if missing := [name for name in names if name not in values]:
         listed = ", ".join(missing[:_MOST_NAMES]) + (", …" if len(missing) > _MOST_NAMES else "")

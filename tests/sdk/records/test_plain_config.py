@@ -325,6 +325,8 @@ def test_a_class_whose_instances_alone_have_the_values_is_refused_by_the_names_o
         (Point(1, 2), {"x": 1, "y": 2}),
         (Script(), {"lr": 0.1, "depth": 3}),
         (Script, {"lr": 0.1}),
+        (type("Own", (), {"model_fields": ["age"], "_fields": None}), {"model_fields": ["age"]}),
+        (type("Own", (), {"model_fields": 3}), {"model_fields": 3}),
         (types.MappingProxyType({"a": 1}), {"a": 1}),
     ],
 )
