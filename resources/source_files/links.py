@@ -5,14 +5,19 @@ import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeAlias
 
-from resources.source_files.patterns import names_below
+from resources.source_files.patterns import names_below, partition_of
 
+_Values: TypeAlias = frozenset[tuple[str, str]]
 _AT_ONCE = 4_096  # folders that are remembered; paths come sorted
 
 
 def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
     """Find the paths that lead by a link to a file which is there without one, or by an earlier link, too.
+
+    A link to the file itself is another file where its folders say other values (``country=fr`` beside ``country=de``), for so are its
+    rows: a store of contents, as DVC's, keeps equal files of two folders once, and links to it from both.
 
     Args:
         base: the folder that all of them are below.
@@ -34,13 +39,17 @@ def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
         return set()
     real_base = os.path.realpath(base).rstrip("/")
     wanted = set(targets.values())
-    places = (f"{real_base}/{'/'.join(names_below(base, path))}" for path in paths() if path not in targets)
-    taken = {place for place in places if place in wanted}
+    taken: dict[str, set[_Values]] = {}
+    for path in paths():
+        place = f"{real_base}/{'/'.join(names_below(base, path))}"
+        if path not in targets and place in wanted:
+            taken[place] = {_values_of(base, path)}
     doubles = set()
     for path, target in targets.items():
-        if target in taken:
+        values, before = _values_of(base, path), taken.setdefault(target, set())
+        if values in before or (before and is_behind_link(path.rpartition("/")[0])):
             doubles.add(path)
-        taken.add(target)
+        before.add(values)
     return doubles
 
 
@@ -50,6 +59,11 @@ def leads_back(folder: str) -> bool:
         return False
     real = os.path.realpath(folder)
     return any(os.path.realpath(above) == real for above in Path(folder).parents)
+
+
+def _values_of(base: str, path: str) -> _Values:
+    """What the names of a file's folders say."""
+    return frozenset(filter(None, map(partition_of, names_below(base, path)[:-1])))
 
 
 def _links_in(folder: str) -> frozenset[str]:

@@ -95,6 +95,12 @@ def test_a_folder_that_goes_away_while_it_is_listed_is_told_from_one_that_is_not
         ({"2023/self": ".", "up": ".."}, "**/a.csv", ["2023/a.csv", "2024/a.csv"]),
         ({"2023/x": "../2024", "2024/y": "../2023"}, "**/a.csv", ["2023/a.csv", "2024/a.csv"]),
         ({"2023/gone.csv": "nowhere.csv"}, "2023", ["2023/a.csv"]),
+        (
+            {"k=1/a.csv": "../../other/o.csv", "k=2/a.csv": "../../other/o.csv", "k=2/b.csv": "../../other/o.csv"},
+            "k*/*.csv",
+            ["k=1/a.csv", "k=2/a.csv"],
+        ),
+        ({"k=1/a.csv": "../2024/a.csv", "k=2": "k=1"}, "k*/*.csv", ["k=1/a.csv"]),
     ],
 )
 def test_a_file_that_a_link_leads_to_is_there_once(tmp_path: Path, links: dict[str, str], pattern: str, files: list[str]) -> None:
@@ -102,6 +108,7 @@ def test_a_file_that_a_link_leads_to_is_there_once(tmp_path: Path, links: dict[s
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for name, target in links.items():
+        (tmp_path / "data" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "data" / name).symlink_to(target)
     place = tmp_path / "data"
     assert names(find_files("files", f"{place}/{pattern}".rstrip("/")), place) == files
