@@ -5,6 +5,7 @@ and ``halving show``, which shows one.
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from resources.catalog import Catalog
 
 _BECOMES: "dict[str, Lifecycle]" = {"archive": "archived", "delete": "deleted", "restore": "active"}
+_PATIENCE = 2.0
+"""Seconds that a catalog is waited for which is only asked how paused trials ended."""
 _RUN = "a run's id, the beginning of one, or project/run"
 
 
@@ -69,14 +72,26 @@ def _with_all_names(store: "Store", wanted: "RunFilter") -> "RunFilter":
 
 
 def _with_outcomes(store: "Store", runs: "list[RunInfo]") -> "list[RunInfo]":
-    """The runs as the catalog says that they ended; where none is a paused trial, no catalog is opened."""
+    """The runs as the catalog says that they ended, or as their records do while it is away.
+
+    Where none is a paused trial, it is not opened.
+    """
     if not any(run.status == "paused" and "sweep" in run.parent for run in runs):
         return runs
+    from sqlalchemy.exc import SQLAlchemyError
+
     from resources.analysis.run_index.outcomes import with_stopped_runs
     from resources.catalog.opening import catalog_at_hand
+    from resources.catalog.retry import catalog_is_away
 
-    catalog = catalog_at_hand(store)
-    return runs if catalog is None else with_stopped_runs(catalog, runs)
+    try:
+        catalog = catalog_at_hand(store, patience=_PATIENCE)
+        return runs if catalog is None else with_stopped_runs(catalog, runs)
+    except SQLAlchemyError as error:
+        if not catalog_is_away(error):
+            raise
+        print("note: the catalog is away, so that a trial which its sweep stopped is shown as paused", file=sys.stderr)
+        return runs
 
 
 def run_tag(arguments: argparse.Namespace) -> int:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from halving.errors import AlreadyExists, HalvingError, InvalidInput, NotFound, StoreError, StoreUnavailable
 from halving.query.plain_json import jsonable
-from resources.catalog.retry import is_transient
+from resources.catalog.retry import catalog_is_away
 from resources.sweep_spec.parsing import asked_for
 from server.identity.tokens import without_tokens
 
@@ -100,11 +100,6 @@ def answer_of(error: Exception, root: str | None = None) -> JSONResponse:
         return problem(503, CATALOG_AWAY, {"Retry-After": str(RETRY_SECONDS)})
     _log.error("a request failed", exc_info=error)
     return problem(500, "the server made an error; its log has more")
-
-
-def catalog_is_away(error: Exception) -> bool:
-    """Whether the catalog could not be asked, and may be asked again."""
-    return isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error))
 
 
 def disk_is_full(error: BaseException) -> bool:

@@ -35,9 +35,9 @@ def url_of_catalog(store: Store, url: str | None = None) -> str:
     return url or f"sqlite:///{store.folder}/catalog.db"
 
 
-def catalog_at_hand(store: Store) -> Catalog | None:
-    """A store's catalog if there is one already: whoever only asks makes none."""
-    return open_catalog(store) if has_catalog(store) else None
+def catalog_at_hand(store: Store, **options: Any) -> Catalog | None:
+    """A store's catalog if there is one already: whoever only asks makes none. Options as of :func:`open_catalog`."""
+    return open_catalog(store, **options) if has_catalog(store) else None
 
 
 def has_catalog(store: Store) -> bool:

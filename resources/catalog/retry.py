@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionLeft
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 CONNECT_SECONDS = 30.0
@@ -43,6 +44,11 @@ def retry_transient(work: Callable[[], _Done], seconds: float) -> _Done:
 def connect_with_retry(connect: Callable[[], _Done], seconds: float = CONNECT_SECONDS) -> _Done:
     """The same for the driver's own connecting; its errors are the driver's."""
     return _retry(connect, _may_connect_later, seconds)
+
+
+def catalog_is_away(error: Exception) -> bool:
+    """Whether the catalog could not be asked, and may be asked again."""
+    return isinstance(error, NoConnectionLeft) or (isinstance(error, DBAPIError) and is_transient(error))
 
 
 def is_transient(error: DBAPIError) -> bool:

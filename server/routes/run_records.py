@@ -16,8 +16,9 @@ from halving.query.runs import RunInfo, in_threads, read_run
 from resources.analysis.run_index.outcomes import with_stopped_runs
 from resources.analysis.run_index.reading import reading
 from resources.analysis.run_index.select import select_run, values_of
+from resources.catalog.retry import catalog_is_away
 from server.answers import answer
-from server.errors import CATALOG_AWAY, Busy, catalog_is_away, store_fault
+from server.errors import CATALOG_AWAY, Busy, store_fault
 from server.identity.caller import Caller, Viewer
 from server.state import Shared, State
 from server.store_threads import reads_store

@@ -16,6 +16,7 @@ from resources.catalog import SweepRow
 from resources.sweep_spec import SweepSpec
 from resources.tenancy.projects import rename_project, set_project
 from tests.indexed_runs import paused_trials
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -127,3 +128,15 @@ def test_a_trial_that_never_goes_on_is_stopped_in_the_list_in_filters_and_alone(
     assert [run["status"] for run in said("runs", "status = stopped")["runs"]] == ["stopped"]
     shown = said("show", "r0")
     assert (shown["status"], shown["attempts"][-1]["status"]) == ("stopped", "stopped")
+
+
+def test_runs_are_shown_by_their_records_while_the_catalog_is_away(
+    backend: Backend, small_spec: Callable[..., SweepSpec], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paused_trials(backend, small_spec(), 1)
+    monkeypatch.setenv("HALVING_CATALOG", f"postgresql+psycopg://nobody@127.0.0.1:{free_port()}/none")
+    for command in (["runs", "status = paused"], ["show", "r0"]):
+        assert main([*command, "--root", backend.store.root]) == 0
+        said = capsys.readouterr()
+        assert "r0" in said.out
+        assert said.err == "note: the catalog is away, so that a trial which its sweep stopped is shown as paused\n"
