@@ -1,6 +1,7 @@
 """The files that a path or a pattern names, on this machine or an object store, and whether they are still what they were."""
 
 import contextlib
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -149,11 +150,10 @@ def _without_doubles(files: SourceFiles, base: str) -> SourceFiles:
     """Leave out files of this machine's disk to which a link leads and that are among them anyway."""
     from pyarrow import fs
 
-    if not files or not isinstance(files.listings[0].filesystem, fs.LocalFileSystem):
-        return files
+    listings = [listing for listing in files.listings if isinstance(listing.filesystem, fs.LocalFileSystem)]
 
     def paths() -> Iterator[str]:
-        return (path for listing in files.listings for chunk in listing.table["path"].chunks for path in _texts(chunk))
+        return (path for listing in listings for chunk in listing.table["path"].chunks for path in _texts(chunk))
 
     doubles = find_doubles(base, paths)
     return files.matching(lambda path: path not in doubles) if doubles else files
@@ -195,12 +195,14 @@ def _not_data(find: Callable[[], SourceFiles]) -> str:
 
 
 def find_files_of_all(field: str, patterns: Sequence[str]) -> SourceFiles:
-    """Find the files that several patterns name, in the order of the patterns; one that two of them match is there once.
+    """Find the files that several patterns name, in the order of the patterns; one that two of them match, or lead to, is there once.
 
     Raises:
         InvalidInput, StoreError: as :func:`find_files`.
     """
-    return _each_once([find_files(field, pattern) for pattern in patterns])
+    files = _each_once([find_files(field, pattern) for pattern in patterns])
+    bases = [listing.base for listing in files.listings if listing.base.startswith("/")]  # those on this machine's disk
+    return _without_doubles(files, os.path.commonpath(bases)) if len(patterns) > 1 and bases else files
 
 
 def list_files(

@@ -114,6 +114,19 @@ def test_a_file_that_a_link_leads_to_is_there_once(tmp_path: Path, links: dict[s
     assert names(find_files("files", f"{place}/{pattern}".rstrip("/")), place) == files
 
 
+def test_a_file_that_a_link_of_another_pattern_leads_to_is_there_once(tmp_path: Path) -> None:
+    (tmp_path / "2024").mkdir()
+    for name in "ab":
+        (tmp_path / "2024" / f"{name}.csv").touch()
+    (tmp_path / "latest").symlink_to("2024")
+    (tmp_path / "b.csv").symlink_to("2024/b.csv")
+    for patterns in (["2024/*.csv", "latest/*.csv"], ["2024", "latest", "b.csv"], ["2024/a.csv", "2024/b.csv", "b.csv"]):
+        assert names(find_files_of_all("files", [f"{tmp_path}/{pattern}" for pattern in patterns]), tmp_path) == [
+            "2024/a.csv",
+            "2024/b.csv",
+        ]
+
+
 def test_a_name_that_is_not_utf_8_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/deep/caf\xe9.csv")).touch()
