@@ -42,7 +42,7 @@ def csv_columns(file: SourceFile, encoding: str | None = None) -> Columns:
             except pa.ArrowInvalid:
                 raise not_in_encoding(f"its column {name!r}", "utf-8") from None
             columns.setdefault(name, _Column()).see(texts)
-        _refuse_second_header(rows)
+        _refuse_second_header(rows, file.shown)
     for quotes in watches:
         quotes.end()
         if quotes.is_suspect:
@@ -123,7 +123,7 @@ class _Column:
         return kind
 
 
-def _refuse_second_header(rows: pa.RecordBatch) -> None:
+def _refuse_second_header(rows: pa.RecordBatch, shown: str) -> None:
     """Refuse a row that is the header, of which each column of numbers would become one of texts."""
     if rows.num_columns < 2:  # of one column it may be a value
         return
@@ -133,7 +133,10 @@ def _refuse_second_header(rows: pa.RecordBatch) -> None:
     for name in others:
         rows = rows.filter(pc.equal(rows.column(name), name.encode()))
     if rows.num_rows:
-        raise ValueError("its header is there again among its rows, as where files were put behind each other; take those lines out")
+        raise ValueError(
+            "its header is there again among its rows, as where files were put behind each other; take those lines out, or, where they are "
+            f"rows, give sql: SELECT * FROM read_csv({_quoted(shown)}, header = true, all_varchar = true)"
+        )
 
 
 def _delimiter(file: SourceFile) -> str:

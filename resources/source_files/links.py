@@ -9,15 +9,15 @@ from typing import TypeAlias
 
 from resources.source_files.patterns import names_below, partition_of
 
-_Values: TypeAlias = frozenset[tuple[str, str]]
+_Values: TypeAlias = frozenset[tuple[str, str]]  # of partition columns, by name
 _AT_ONCE = 4_096  # folders that are remembered; paths come sorted
 
 
 def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
-    """Find the paths that lead by a link to a file which is there without one, or by an earlier link, too.
+    """Find the paths that lead by a link to a file that is there without one, too.
 
-    A link to the file itself is another file where its folders say other values (``country=fr`` beside ``country=de``), for so are its
-    rows: a store of contents, as DVC's, keeps equal files of two folders once, and links to it from both.
+    Links to a file elsewhere are files each: a store of contents, as DVC's, keeps equal files once, and links to it from each place. So is
+    a link to a file beside which its folders say other values (``country=fr`` beside ``country=de``).
 
     Args:
         base: the folder that all of them are below.
@@ -39,18 +39,16 @@ def find_doubles(base: str, paths: Callable[[], Iterable[str]]) -> set[str]:
         return set()
     real_base = os.path.realpath(base).rstrip("/")
     wanted = set(targets.values())
-    taken: dict[str, set[_Values]] = {}
+    values_of_files: dict[str, _Values] = {}
     for path in paths():
         place = f"{real_base}/{'/'.join(names_below(base, path))}"
         if path not in targets and place in wanted:
-            taken[place] = {_values_of(base, path)}
-    doubles = set()
-    for path, target in targets.items():
-        values, before = _values_of(base, path), taken.setdefault(target, set())
-        if values in before or (before and is_behind_link(path.rpartition("/")[0])):
-            doubles.add(path)
-        before.add(values)
-    return doubles
+            values_of_files[place] = _values_of(base, path)
+    return {
+        path
+        for path, target in targets.items()
+        if target in values_of_files and (_values_of(base, path) == values_of_files[target] or is_behind_link(path.rpartition("/")[0]))
+    }
 
 
 def leads_back(folder: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Body, Depends, Header, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from halving.errors import NotFound
 from resources.catalog.pipelined import Asked
@@ -48,7 +48,7 @@ class Told(Report):
     """What a trial has reached."""
 
     epoch: int = Field(ge=1, lt=2**31, description="Epochs that are trained.", examples=[3])
-    values: dict[MetricName, float] = Field(
+    values: dict[MetricName, Annotated[float | bool, AfterValidator(float)]] = Field(
         description="The objectives, each as it counts at this epoch, and the metrics that the spec bounds. Others are kept where finite.",
         max_length=MOST_VALUES,
         examples=[{"val_loss": 0.31}],
