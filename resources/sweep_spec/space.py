@@ -1,6 +1,7 @@
 """The search space: ranges, choices and constants, and which parameters exist only with certain choices of others."""
 
 import json
+import re
 import sys
 from fractions import Fraction
 from hashlib import sha256
@@ -10,9 +11,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from resources.sweep_spec.base import MOST_VALUES, Choice, Strict, listed
 
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,400}\s*")
+
 
 def _as_double(given: Any) -> Any:
-    """Refuse a whole number that a double would round, before it is made one."""
+    """Refuse a whole number that a double would round, before it is made one; also one in quotes."""
+    if isinstance(given, str) and _WHOLE.fullmatch(given):
+        given = int(given)
     if isinstance(given, int) and (abs(given) > sys.float_info.max or int(float(given)) != given):
         raise ValueError("no double is this whole number; give another one, or a range of int")
     return given

@@ -94,7 +94,7 @@ def _foreign_run(
     named = {ours: run.tags[theirs] for theirs, ours in _TAGS.items() if theirs in run.tags}
     named |= {name: value for name, value in (("name", run.name), ("datasets", ", ".join(run.datasets))) if value}
     others = {name: value for name, value in run.tags.items() if not name.startswith("mlflow.")}
-    if covered := named.keys() & others.keys():
+    if covered := [name for name, value in others.items() if named.get(name, value) != value]:
         skipped.add("tags with the name of another fact of the run (name, notes, user, …)", len(covered))
     if own := [name for name in run.tags if name.startswith("mlflow.") and name not in _SHOWN]:
         skipped.add("MLflow's own tags (mlflow.…)", len(own))

@@ -43,6 +43,7 @@ RANGES = [
     (space(x={"float": {"low": 0, "high": True}}), ["space.x.float.high = True", "true and false are no numbers; give a number"]),
     (space(lr={"float": {"low": 0.0, "high": float("nan")}}), ["space.lr.float.high", "nan", "finite"]),
     (space(lr={"float": {"low": 0, "high": 2**53 + 1}}), ["space.lr.float.high", "9007199254740993", "no double", "a range of int"]),
+    (space(lr={"float": {"low": 0, "high": "9007199254740993"}}), ["space.lr.float.high", "9007199254740993", "no double"]),
     (space(lr={"float": {"low": 0, "high": 10**400}}), ["space.lr.float.high", "no double"]),
     (space(x={"float": {"low": 0.1, "high": 0.5, "log": True, "step": 0.1}}), ["space.x.float", "step = 0.1", "log = true", "leave one"]),
     (space(n={"int": {"low": 1, "high": 10, "log": True, "step": 2}}), ["space.n.int", "high = 10", "steps of 2", "give high = 9 or 11"]),
