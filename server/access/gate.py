@@ -100,8 +100,8 @@ class Gate:
         headers, method, path = exchange.headers, exchange.method, exchange.path
         if not self.authentication.asks and (foreign := _by_another_name(headers)):
             return problem(421, foreign)
-        if wrong := _no_utf8(exchange.scope):
-            return problem(400, wrong)
+        if path.startswith(API) and (wrong := _no_utf8(exchange.scope)):
+            return problem(400, wrong)  # elsewhere the page says that nothing is there
         if not _is_text(path):
             return problem(404, "nothing has an address with NUL or half of a surrogate pair in it")
         if b"%00" in exchange.scope["query_string"]:

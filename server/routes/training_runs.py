@@ -133,7 +133,8 @@ def restore(
     caller: Viewer,
     once: Once,
     epochs: Annotated[
-        int | None, NO_FLAG, Body(embed=True, ge=1, description="Epochs to train in all (default: as many as the run).")
+        Annotated[int, NO_FLAG, Field(ge=1)] | None,
+        Body(embed=True, description="Epochs to train in all (default: as many as the run)."),
     ] = None,
 ) -> Response:
     """Start a new run that goes on from a checkpoint, with the same hyperparameters on the same data."""

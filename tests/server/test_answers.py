@@ -137,6 +137,11 @@ def test_an_address_of_bytes_that_are_no_utf8_is_refused(client: TestClient) -> 
         assert "is no UTF-8" in answer.json()["detail"]
 
 
+def test_a_link_to_the_page_that_was_cut_in_the_middle_of_a_letter_is_the_pages_to_answer(local: TestClient) -> None:
+    answer = local.get("/models/%E0%A4%A", headers={"Accept": "text/html"})
+    assert answer.headers["content-type"].startswith("text/html")
+
+
 def test_messages_do_not_say_where_the_store_is(local: TestClient, backend: Backend) -> None:
     digest = f"sha256:{'0' * 64}"
     asked = ("/runs/a/b", "/runs/diff?run=a/b&run=a/c", "/curves?run=a/b&key=loss", "/media?run=a/b", f"/blobs/{digest}?run=a/b")
