@@ -101,12 +101,12 @@ def test_a_run_restored_from_a_checkpoint_trains_on_from_its_epoch_and_says_wher
     assert RunRecords(either_backend.store, "single", restored["run"]).read()["parent"]["restored_from"] == after["restored_from"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("epochs", "status"), [(None, 404), (3, 404), (0, 422), (True, 422), ("x", 422)])
 def test_the_epochs_of_a_restored_run_are_a_number_or_null(client: TestClient, epochs: object, status: int) -> None:
     assert client.post("/training-runs/digits/none/checkpoints/1/restore", json={"epochs": epochs}).status_code == status
 
 
+@pytest.mark.slow
 def test_a_restored_run_goes_on_from_its_own_checkpoint_also_when_the_one_it_began_with_is_gone(
     client: TestClient, either_backend: Backend, snapshot: Snapshot
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from resources.search.state import Result, Status, TrialState
 from resources.search.suggest import Earlier, Params, Suggester, Tried, distribution_of, searched
@@ -89,9 +90,10 @@ def test_a_constant_is_in_every_trial_as_it_is(small_spec: Spec, strategy: dict[
     assert stored_spec(json.loads(spec.canonical_json())) == spec
 
 
-def test_null_beside_another_kind_says_nothing() -> None:
-    assert Parameter.model_validate({"constant": None, "int": {"low": 1, "high": 2}}).range is not None
-    assert Parameter.model_validate({"constant": None, "categorical": [1]}).choices == [1]
+def test_a_constant_null_is_a_kind_of_its_own() -> None:
+    for other in ({"int": {"low": 1, "high": 2}}, {"categorical": [1]}):
+        with pytest.raises(ValidationError, match="give exactly one of"):
+            Parameter.model_validate({"constant": None, **other})
     assert Parameter.model_validate({"constant": None, "float": None}).choices == [None]
 
 
