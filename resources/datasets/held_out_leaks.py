@@ -32,10 +32,11 @@ def leaks_of(
         accepted: columns that may predict the target by themselves.
         ignored: columns that only name a row, such as an id, by which copies of it would differ.
     """
-    identity = [_leaked_rows(dataset, source, held_out, source.checks.identity)] if source.checks.identity else []
+    identity = source.checks.identity
+    leaked_rows = [_judge_overlap("leaked_rows", dataset, source, held_out, identity, listed(identity))] if identity else []
     return [
         _leaked_features(dataset, source, held_out, ignored),
-        *identity,
+        *leaked_rows,
         check_one("leaked_groups", dataset, source, blocking=True),
         check_one("time_order", dataset, source, blocking=True),
         _lone_predictor(dataset, source, accepted),
@@ -47,30 +48,20 @@ def _leaked_features(dataset: Dataset, source: DatasetSource, held_out: str, ign
     features = _features(dataset.manifest["schema"], {source.target, source.split_column, *ignored})
     if not features:
         return DataCheck("leaked_features", True, "there are no features", True)
-    if _deals(dataset, source, features):
-        reason = "rows of equal features are in one split, because a hash of them deals them"
-        return DataCheck("leaked_features", True, reason, True)
-    total = dataset.manifest["splits"][held_out]
-    leaked, some = _overlap(dataset, held_out, features)
-    if not leaked:
-        reason = f"none of the {total:,} rows of the {held_out} split has the features of a row of another"
-        return DataCheck("leaked_features", True, reason, True)
-    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split have the features of a row of another split"
-    return DataCheck("leaked_features", False, reason, True, _rows_with(dataset, some, features))
+    return _judge_overlap("leaked_features", dataset, source, held_out, features, "features")
 
 
-def _leaked_rows(dataset: Dataset, source: DatasetSource, held_out: str, identity: Sequence[str]) -> DataCheck:
-    """Rows that are one with a row that was trained on, by the columns that say so."""
-    if _deals(dataset, source, identity):
-        reason = f"rows of equal {listed(identity)} are in one split, because a hash of them deals them"
-        return DataCheck("leaked_rows", True, reason, True)
+def _judge_overlap(name: str, dataset: Dataset, source: DatasetSource, held_out: str, columns: Sequence[str], what: str) -> DataCheck:
+    """The check that no held-out row has these columns, called ``what``, in common with a row of another split."""
+    if _deals(dataset, source, columns):
+        return DataCheck(name, True, f"rows of equal {what} are in one split, because a hash of them deals them", True)
     total = dataset.manifest["splits"][held_out]
-    leaked, some = _overlap(dataset, held_out, identity)
+    leaked, some = _overlap(dataset, held_out, columns)
     if not leaked:
-        reason = f"none of the {total:,} rows of the {held_out} split is one of another, by {listed(identity)}"
-        return DataCheck("leaked_rows", True, reason, True)
-    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split are in another split, too, by {listed(identity)}"
-    return DataCheck("leaked_rows", False, reason, True, _rows_with(dataset, some, identity))
+        reason = f"none of the {total:,} rows of the {held_out} split has the {what} of a row of another"
+        return DataCheck(name, True, reason, True)
+    reason = f"{leaked:,} of the {total:,} rows of the {held_out} split have the {what} of a row of another split"
+    return DataCheck(name, False, reason, True, _rows_with(dataset, some, columns))
 
 
 def _deals(dataset: Dataset, source: DatasetSource, columns: Sequence[str]) -> bool:

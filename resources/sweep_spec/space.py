@@ -14,13 +14,13 @@ from resources.sweep_spec.base import MOST_VALUES, Choice, Strict, listed
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,400}\s*")
 
 
-def _as_double(given: Any) -> Any:
+def _as_double(value: Any) -> Any:
     """Refuse a whole number that a double would round, before it is made one; also one in quotes."""
-    if isinstance(given, str) and _WHOLE.fullmatch(given):
-        given = int(given)
-    if isinstance(given, int) and (abs(given) > sys.float_info.max or int(float(given)) != given):
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, int) and (abs(value) > sys.float_info.max or int(float(value)) != value):
         raise ValueError("no double is this whole number; give another one, or a range of int")
-    return given
+    return value
 
 
 _Double = Annotated[float, BeforeValidator(_as_double)]

@@ -21,20 +21,20 @@ def cast_exactly(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind)
     values = _plain(values)
-    given = values.type
-    if pa.types.is_struct(kind) and pa.types.is_struct(given):
+    kind_before = values.type
+    if pa.types.is_struct(kind) and pa.types.is_struct(kind_before):
         return _cast_struct(values, kind)
-    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(given) and kind.list_size == given.list_size:
+    if pa.types.is_fixed_size_list(kind) and pa.types.is_fixed_size_list(kind_before) and kind.list_size == kind_before.list_size:
         size = kind.list_size
         inner = cast_exactly(values.values.slice(values.offset * size, len(values) * size), kind.value_type)
         return pa.FixedSizeListArray.from_arrays(inner, type=kind, mask=pc.is_null(values))
-    if is_list(kind) and (is_list(given) or pa.types.is_list_view(given) or pa.types.is_large_list_view(given)):
+    if is_list(kind) and (is_list(kind_before) or pa.types.is_list_view(kind_before) or pa.types.is_large_list_view(kind_before)):
         return _cast_list(values, kind)
-    if pa.types.is_decimal(given) and not pa.types.is_decimal(kind):
+    if pa.types.is_decimal(kind_before) and not pa.types.is_decimal(kind):
         return _cast_decimals(values, kind)
     cast = values.cast(kind)
-    if pa.types.is_floating(given) and pa.types.is_floating(kind) and kind.bit_width < given.bit_width:
-        _refuse_changed(values, cast.cast(given), kind)
+    if pa.types.is_floating(kind_before) and pa.types.is_floating(kind) and kind.bit_width < kind_before.bit_width:
+        _refuse_changed(values, cast.cast(kind_before), kind)
     return cast
 
 

@@ -129,34 +129,34 @@ def _cast(column: "pa.ChunkedArray", name: str, kind: str, named: str) -> "pa.Ch
         raise InvalidInput(f"{what}: {error}; {remedy}") from None
 
 
-def _fits(found: "pa.DataType", wanted: "pa.DataType") -> bool:
+def _fits(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> bool:
     import pyarrow as pa
 
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_null(found) or found == wanted:
+    if pa.types.is_dictionary(kind_of_values):
+        kind_of_values = kind_of_values.value_type
+    if pa.types.is_null(kind_of_values) or kind_of_values == wanted:
         return True
     is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
-    if is_number and (pa.types.is_integer(found) or pa.types.is_decimal(found)):
+    if is_number and (pa.types.is_integer(kind_of_values) or pa.types.is_decimal(kind_of_values)):
         return True  # the cast refuses a value that the type does not hold
     if pa.types.is_floating(wanted):
-        return bool(pa.types.is_floating(found) and found.bit_width <= wanted.bit_width)
+        return bool(pa.types.is_floating(kind_of_values) and kind_of_values.bit_width <= wanted.bit_width)
     if pa.types.is_timestamp(wanted):
-        return bool(pa.types.is_timestamp(found) and found.tz is not None)
+        return bool(pa.types.is_timestamp(kind_of_values) and kind_of_values.tz is not None)
     texts, bytes_ = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
-    return any(str(found) in kinds and str(wanted) in kinds for kinds in (texts, bytes_))
+    return any(str(kind_of_values) in kinds and str(wanted) in kinds for kinds in (texts, bytes_))
 
 
-def _remedy_of_type(found: "pa.DataType", wanted: "pa.DataType") -> str:
+def _remedy_of_type(kind_of_values: "pa.DataType", wanted: "pa.DataType") -> str:
     """What to do about a column of a type that does not become the declared one."""
     import pyarrow as pa
 
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_nested(found):
+    if pa.types.is_dictionary(kind_of_values):
+        kind_of_values = kind_of_values.value_type
+    if pa.types.is_nested(kind_of_values):
         return NESTED_REMEDY
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+    if pa.types.is_timestamp(kind_of_values) and pa.types.is_timestamp(wanted):
         return "say in the source or in a transform which time zone it is in: pyarrow.compute.assume_timezone(column, 'UTC')"
-    kinds = ["double"] if pa.types.is_decimal(found) else reversed(TYPES)  # int64 before double
-    declared = next((kind for kind in kinds if _fits(found, arrow_type(kind))), None)
+    kinds = ["double"] if pa.types.is_decimal(kind_of_values) else reversed(TYPES)  # int64 before double
+    declared = next((kind for kind in kinds if _fits(kind_of_values, arrow_type(kind))), None)
     return f"cast it in the source or in a transform to {wanted}{f', or declare it {declared}' if declared else ''}"

@@ -80,12 +80,12 @@ def test_rows_that_the_identity_says_are_one_are_found_whatever_else_differs(
     )
     assert table["part"].to_pylist()[1:3] == ["validation", "test"]
     assert "leaked_rows" not in leaks(table)
-    found = leaks(table, checks={"identity": ["text"]})
-    assert found["leaked_features"].passed
-    assert found["leaked_rows"].reason == "1 of the 102 rows of the test split are in another split, too, by text"
-    assert [(row["split"], row["id"]) for row in found["leaked_rows"].rows] == [("test", "300"), ("validation", "1")]
+    outcomes = leaks(table, checks={"identity": ["text"]})
+    assert outcomes["leaked_features"].passed
+    assert outcomes["leaked_rows"].reason == "1 of the 102 rows of the test split have the text of a row of another split"
+    assert [(row["split"], row["id"]) for row in outcomes["leaked_rows"].rows] == [("test", "300"), ("validation", "1")]
     apart = leaks(table, checks={"identity": ["text", "label"]})["leaked_rows"]
-    assert (apart.passed, apart.reason) == (True, "none of the 102 rows of the test split is one of another, by text, label")
+    assert (apart.passed, apart.reason) == (True, "none of the 102 rows of the test split has the text, label of a row of another")
     by_hash = leaks(table.drop(["part"]), split_column=None, group="text", checks={"identity": ["text"]})["leaked_rows"]
     assert (by_hash.passed, by_hash.reason) == (True, "rows of equal text are in one split, because a hash of them deals them")
 
